@@ -43,8 +43,8 @@ class ThreadLog(ThreadWriter):
 
     __slots__ = slots(
         Log,
-        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on "
-        "op_error parent rounds session spawned_by stack steps undescribed",
+        "anchor base branched engine found has_mode has_op_mode ident last_error listening looked_at_rounds lost "
+        "module name on op_error parent rounds session spawned_by stack steps undescribed",
     )
 
     def __init__(
@@ -73,7 +73,9 @@ class ThreadLog(ThreadWriter):
         self.module = NONE
         """The row of the innermost running module."""
         self.rounds: dict[Any, tuple[list[int], int]] = {}
-        """What the heads of outer loops had assigned, and at which record (rounds.py)."""
+        """What the heads of outer loops had assigned, and the newest record at which that was so (rounds.py)."""
+        self.looked_at_rounds: list[Any] = []
+        """The keys in ``rounds`` of the look before."""
         self.undescribed: list[ModuleAtPath] = []
         """Modules whose settings have not been read yet (capture/torch/modules.py)."""
         self.found: list[int] = []

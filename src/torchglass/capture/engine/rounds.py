@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from torchglass.capture.engine.codes import MOST_KEPT, CodeTable
 from torchglass.capture.slots import UNBOUND, slot, slots_of
 from torchglass.journal import layout
+from torchglass.journal.layout import NONE
 from torchglass.journal.rows import encoded_ints
 from torchglass.journal.writer import Journal
 from torchglass.source.origins import origin_of
@@ -44,6 +45,8 @@ class Head(NamedTuple):
     column: int
     """Where the first of them is written, the column in bytes."""
     names: tuple[str, ...]
+    slots: tuple[int, ...]
+    """Where they are among the locals of a function; empty in a module, whose names are globals."""
 
 
 class CodeLoop(NamedTuple):
@@ -81,39 +84,49 @@ class Rounds:
         if outer:
             self.watched[stack] = outer
 
-    def look(self, log: Any, frame: FrameType | None, stack: int, record: int) -> None:
-        """Write a row for each outer loop around a frame that began a new round since the last look at it."""
-        above = 0
+    def look(
+        self, log: Any, frame: FrameType | None, stack: int, record: int, last: int = NONE
+    ) -> None:
+        """Write a row for each outer loop around a frame that began a new round since the last look at it.
+
+        The compiled engine looks here only if an object is another one. ``last`` is the newest record before which it
+        had found the objects of the look before.
+        """
         seen = log.rounds
+        if last != NONE:
+            for key in log.looked_at_rounds:
+                seen[key] = (seen[key][0], last)
         if len(seen) > MOST_SEEN:
             seen.clear()
+        keys: list[Hashable] = []
+        above = 0
         for distance, head in self.watched[stack]:
             while above < distance and frame is not None:
                 frame = frame.f_back
                 above += 1
             if frame is None:
-                return
-            found = _objects(frame, head.names)
+                break
+            found = _objects(frame, head)
             key = (id(frame), head)
+            keys.append(key)
             before = seen.get(key)
             seen[key] = (found, record)
             if before is not None and before[0] != found:
                 code = self._codes.number(frame)
                 row = [record, before[1], code, head.line, head.column]
                 self._journal.passing.add(layout.ROUND, log.number, encoded_ints(row))
+        log.looked_at_rounds = keys
 
 
-def _objects(frame: FrameType, names: tuple[str, ...]) -> list[int]:
-    """Return the ids of what some names in a frame refer to. No code of the program runs, and nothing is kept."""
-    code = frame.f_code
-    if code.co_name == "<module>":
-        return [id(frame.f_globals.get(name, UNBOUND)) for name in names]
-    places = [code.co_varnames.index(name) for name in names]
-    slots = slots_of(frame, code.co_nlocals)
+def _objects(frame: FrameType, head: Head) -> list[int]:
+    """Return the ids of what the names of a head refer to. No code of the program runs, and nothing is kept."""
+    if not head.slots:
+        return [id(frame.f_globals.get(name, UNBOUND)) for name in head.names]
+    slots = slots_of(frame, frame.f_code.co_nlocals)
     if slots is not None:
-        return [id(slot(slots, place)) for place in places]
+        return [id(slot(slots, place)) for place in head.slots]
     if _HAS_PROXY:
-        return [id(frame.f_locals.get(name, UNBOUND)) for name in names]
+        return [id(frame.f_locals.get(name, UNBOUND)) for name in head.names]
     return []
 
 
@@ -167,13 +180,15 @@ def _head(code: CodeType, body: list[dis.Instruction]) -> Head | None:
         name in names for each in body if each not in stores for name in _names(each)
     ):
         return None
-    is_local = all(name in code.co_varnames for name in names)
-    if not is_local and code.co_name != "<module>":
-        return None
+    slots: tuple[int, ...] = ()
+    if code.co_name != "<module>":
+        if not all(name in code.co_varnames for name in names):
+            return None
+        slots = tuple([code.co_varnames.index(name) for name in names])
     where = stores[0].positions
     if where is None or where.lineno is None or where.col_offset is None:
         return None
-    return Head(where.lineno, where.col_offset, names)
+    return Head(where.lineno, where.col_offset, names, slots)
 
 
 def _names(instruction: dis.Instruction) -> Iterator[str]:

@@ -115,6 +115,8 @@ typedef struct {
     long long anchor;        /* a walk up the stack ends at the frame with this address ... */
     long long base;          /* ... and this is the stack of that frame */
     long long module;        /* the row of the innermost running module */
+    uint64_t heads;          /* what the heads of outer loops had assigned (stacks.c); 0: unknown */
+    long long looked_at;     /* the newest record at which that was so */
     char on;                 /* calls in this thread are recorded */
     char listening;          /* a live view wants to hear of each event */
     char branched;           /* an op ran whose backward formula would see our dispatch mode */

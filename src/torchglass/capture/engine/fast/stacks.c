@@ -4,7 +4,7 @@
  *
  * with the frames from the caller up to the anchor, the frame of the nearest open event.
  */
-#include "fast.h"
+#include "following.h"
 
 #define STACK_ROW 7  /* a kind of row (journal/layout.py) */
 #define NEAR      16 /* frames; Python does longer walks, and sets milestones (milestones.py) */
@@ -93,6 +93,61 @@ static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *wo
     return as_number(number);
 }
 
+/* ---------------------------------------------------------------- rounds of outer loops */
+
+/* Fields of the loops that Python finds around a stack, and of their heads (rounds.py). */
+enum { DISTANCE, HEAD };
+enum { HEAD_LINE, HEAD_COLUMN, HEAD_NAMES, HEAD_SLOTS };
+
+static uint64_t mixed_with(uint64_t mixed, const void *pointer)
+{
+    return (mixed ^ (uintptr_t)pointer) * UINT64_C(0x9E3779B97F4A7C15) + 1;
+}
+
+/* Mix in the objects that the names of a head refer to. Return 0 if they cannot be read here. */
+static uint64_t mixed_with_names(uint64_t mixed, PyFrameObject *frame, PyObject *head)
+{
+    PyObject *names = PyTuple_GET_ITEM(head, HEAD_NAMES);
+    PyObject *slots = PyTuple_GET_ITEM(head, HEAD_SLOTS);
+    if (PyTuple_GET_SIZE(slots) > 0) {
+        if (!is_readable)
+            return 0;
+        for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(slots); at++) {
+            Py_ssize_t slot = PyLong_AsSsize_t(PyTuple_GET_ITEM(slots, at));
+            mixed = mixed_with(mixed, first_slot(frame)[slot]);
+        }
+        return mixed;
+    }
+    PyObject *globals = PyFrame_GetGlobals(frame);
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(names); at++)
+        mixed = mixed_with(mixed, PyDict_GetItem(globals, PyTuple_GET_ITEM(names, at)));
+    Py_DECREF(globals);
+    return mixed;
+}
+
+/* Return a number that changes when a head of one of these loops has assigned other objects. 0: it
+ * cannot be read here. */
+static uint64_t objects_of_heads(PyFrameObject *innermost, PyObject *loops)
+{
+    uint64_t mixed = 1;
+    Py_ssize_t above = 0;
+    PyFrameObject *frame = frame_above(innermost, 0);
+    for (Py_ssize_t at = 0; mixed != 0 && at < PyTuple_GET_SIZE(loops); at++) {
+        PyObject *loop = PyTuple_GET_ITEM(loops, at);
+        Py_ssize_t distance = PyLong_AsSsize_t(PyTuple_GET_ITEM(loop, DISTANCE));
+        PyFrameObject *with_loop = frame_above(frame, distance - above);
+        Py_DECREF(frame);
+        frame = with_loop;
+        if (frame == NULL)
+            return 0;
+        above = distance;
+        mixed = mixed_with_names(mixed_with(mixed, frame), frame, PyTuple_GET_ITEM(loop, HEAD));
+    }
+    Py_DECREF(frame);
+    return mixed;
+}
+
+/* Most events are in the same rounds as the event before, which C finds out by itself. */
 int look_at_rounds(Engine *engine, Log *log, PyFrameObject *frame, int64_t stack, int64_t at)
 {
     /* An op that a function made has the function's frame, which was looked at for the function. */
@@ -100,16 +155,25 @@ int look_at_rounds(Engine *engine, Log *log, PyFrameObject *frame, int64_t stack
         || PyDict_GET_SIZE(engine->watched_stacks) == 0)
         return 0;
     PyObject *number = PyLong_FromLongLong(stack);
-    int is_watched = number == NULL ? -1 : PyDict_Contains(engine->watched_stacks, number);
-    if (is_watched > 0) {
-        PyObject *done = PyObject_CallFunction(engine->look_at_rounds, "OOOL", log, frame, number,
-                                               (long long)at);
-        if (done == NULL)
-            is_watched = -1;
-        Py_XDECREF(done);
+    if (number == NULL)
+        return -1;
+    int status = 0;
+    /* borrowed */
+    PyObject *loops = PyDict_GetItemWithError(engine->watched_stacks, number);
+    if (loops != NULL) {
+        uint64_t heads = objects_of_heads(frame, loops);
+        if (heads == 0 || heads != log->heads) {
+            long long last = log->heads == 0 ? NONE : log->looked_at;
+            PyObject *done = PyObject_CallFunction(engine->look_at_rounds, "OOOLL", log, frame, number,
+                                                   (long long)at, last);
+            status = done == NULL ? -1 : 0;
+            Py_XDECREF(done);
+        }
+        log->heads = heads;
+        log->looked_at = at;
     }
-    Py_XDECREF(number);
-    return is_watched < 0 ? -1 : 0;
+    Py_DECREF(number);
+    return PyErr_Occurred() ? -1 : status;
 }
 
 int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words,
