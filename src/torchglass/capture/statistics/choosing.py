@@ -63,9 +63,8 @@ class Chooser:
         """The names that ran, for each criterion."""
         self._is_met = False
         """Whether any event was selected."""
-        self._lock = (
-            RLock()
-        )  # reentrant: a `__del__` that calls torch may run while this thread holds the lock
+        # Reentrant: a `__del__` that calls torch may run while this thread holds the lock.
+        self._lock = RLock()
 
     def chooses(self, log: ThreadLog, at: int) -> bool:
         """Return whether the values of a record are selected. It is called when an event opens and when it closes."""

@@ -175,18 +175,16 @@ def _describe(log: ThreadLog, row: int, module: nn.Module) -> None:
         traced = pause_trace()
     try:
         _take_parameters(log, described, module)
-        if (
-            described.root == NONE
-        ):  # do this now, because the model may be freed before the recording ends
+        # Do this now, because the model may be freed before the recording ends.
+        if described.root == NONE:
             try:
                 _add_uncalled_below(log, described, module)
             except BaseException as fault:
                 log.session.forgive(fault)
     finally:
         resume_trace(traced)
-    if (
-        described.root == NONE or log.listening
-    ):  # for the same reason, or because a live view shows it
+    # For the same reason, or because a live view shows it.
+    if described.root == NONE or log.listening:
         read_settings(log)
 
 

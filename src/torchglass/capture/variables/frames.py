@@ -66,9 +66,8 @@ def content(cell: Any) -> Any:
 def _holds() -> bool:
     """Return whether the offsets are right on this interpreter, tried on a function, a closure and a generator."""
     if sys.implementation.name != "cpython" or not (3, 11) <= sys.version_info[:2] <= (3, 13):
-        return (
-            False  # a wrong offset crashes the process, so use only the versions that were checked
-        )
+        # A wrong offset crashes the process, so use only the versions that were checked.
+        return False
     if getattr(sys, "_is_gil_enabled", lambda: True)() is not True:
         return False
     marks = [object(), object(), object()]
