@@ -98,7 +98,8 @@ class Chooser:
 
     def _fits_call(self, what: int) -> bool:
         """Return whether a callee fits, by kind and name alone; building an event takes a hundred times as long."""
-        kind, name = "module", ""
+        kind = "module"
+        name = ""
         if what >= 0:
             with self._lock:
                 self._settler.journal_rows.update()

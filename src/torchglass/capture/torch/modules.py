@@ -259,7 +259,8 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
     ``caller`` is NONE if no module called it. The path of the module leads through its caller. A module that the
     caller's root does not contain becomes a root itself.
     """
-    root, path = NONE, ""
+    root = NONE
+    path = ""
     if caller != NONE:
         above = session.modules[caller]
         owner = above.module()
@@ -275,7 +276,8 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
         if way is None:
             way = _path_below(session.modules[top], above.path, module)
         if way:
-            root, path = top, way
+            root = top
+            path = way
     known = _row_at(session, root, path, module) or _add_row(session, root, path, module)
     session.module_ids[caller, id(module)] = known
     return known.number

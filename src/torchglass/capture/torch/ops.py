@@ -147,7 +147,8 @@ class OpTable(dict[int, Plan]):
 
         Below a dispatch mode, torch would not count them.
         """
-        exclude, key = private.exclude_key, private.COUNTING_KEY
+        exclude = private.exclude_key
+        key = private.COUNTING_KEY
         was_excluded = private.is_key_excluded(key)
         exclude(key, False)
         try:

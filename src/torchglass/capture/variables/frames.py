@@ -18,7 +18,8 @@ from typing import Any
 from torchglass.capture.variables.watch import UNBOUND, PathStep
 from torchglass.compiled import extension
 
-_TO_INNER_FRAME, _TO_SLOTS = 24, 72
+_TO_INNER_FRAME = 24
+_TO_SLOTS = 72
 """Offsets in bytes: of the pointer to the interpreter's frame in a frame object, and of the slots in that frame."""
 
 _pointer = ctypes.c_void_p.from_address

@@ -215,7 +215,8 @@ def _add_holder(
 
 def _is_here(event: Event, change: Change) -> bool:
     """Return whether an event was part of the statement that changed the variable."""
-    made, at = event.location, change.at
+    made = event.location
+    at = change.at
     if made is None or made.file != at.file or made.function != at.function:
         return False
     return at.line <= made.line <= max(at.end_line, at.line + change.event.code.count("\n"))
