@@ -78,11 +78,11 @@ def numberless(path: str | None) -> str | None:
 def paths_label(paths: Sequence[str]) -> str:
     """Return ``blocks.0–11.fc`` for paths that differ in one number, otherwise what ``range_label`` returns."""
     split = [path.split(".") for path in dict.fromkeys(paths)]
-    different = [
-        index
-        for index in range(len(split[0]))
-        if len({tuple(parts[index : index + 1]) for parts in split}) > 1
-    ]
+    different: list[int] = []
+    for index in range(len(split[0])):
+        parts_here = {tuple(parts[index : index + 1]) for parts in split}
+        if len(parts_here) > 1:
+            different.append(index)
     if len(different) != 1 or len({numberless(path) for path in paths}) > 1:
         return range_label(paths)
     end = different[0] + 1

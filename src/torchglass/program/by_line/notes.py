@@ -101,16 +101,12 @@ def notes_of(
 ) -> FileNotes:
     """Return the notes for one file. Without ``program_counts`` only the selected steps are counted."""
     lines = FileNotes()
-    lines.without_source = _notes_without_source(
-        settled,
-        [
-            frame
-            for frame in settled.frames
-            if frame.place.file == file
-            and settled.statement[frame.number] is None
-            and not _only_received_arguments(frame)
-        ],
-    )
+    without_statement: list[Frame] = []
+    for frame in settled.frames:
+        is_here = frame.place.file == file and settled.statement[frame.number] is None
+        if is_here and not _only_received_arguments(frame):
+            without_statement.append(frame)
+    lines.without_source = _notes_without_source(settled, without_statement)
     source = settled.sources.get(file)
     if source is None:
         return lines
@@ -293,15 +289,18 @@ def _states(
     file: str, settled: SettledFrames, source: ControlFlow, frames_at: dict[int, list[Frame]]
 ) -> dict[int, LineState]:
     """Return the state of each statement that has one. ``frames_at`` has the frames at each statement."""
-    completed = [
-        number
-        for number, frames in frames_at.items()
-        if any(_call_completed(settled, each) for each in frames)
-    ]
-    failed = [number for number, frames in frames_at.items() if any(each.failed for each in frames)]
+    begun: list[int] = []
+    completed: list[int] = []
+    failed: list[int] = []
+    for number, frames in frames_at.items():
+        # A lambda runs when it is called, perhaps long after the statement that it is written in.
+        if not all(map(is_lambda, frames)):
+            begun.append(number)
+        if any(_call_completed(settled, each) for each in frames):
+            completed.append(number)
+        if any(each.failed for each in frames):
+            failed.append(number)
     caught = _failed_in_with(source, failed)
-    # A lambda runs when it is called, perhaps long after the statement that it is written in.
-    begun = [number for number, frames in frames_at.items() if not all(map(is_lambda, frames))]
     ran = proven(source, begun, completed, caught)
     ran.update(frames_at)
     for (where, function), callers in settled.callers.items():

@@ -244,12 +244,11 @@ class SettledFrames:
         )
         if slot.part is None:
             return returned
-        returned.counted = {
-            (result, path): times
-            for (result, path), times in returned.counted.items()
-            if all(item.role[:1] == "[" for item in result.items)
-        }
-        return part(returned, slot.part, 0)
+        tuples = Outcome()
+        for (result, path), times in returned.counted.items():
+            if all(item.role[:1] == "[" for item in result.items):
+                tuples.add(result, path, times)
+        return part(tuples, slot.part, 0)
 
     def _note_forward(self, frame: Frame, statement: Statement) -> None:
         """Note whether the function of a statement is the ``forward`` of the modules that ran the frame."""
