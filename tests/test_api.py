@@ -301,7 +301,7 @@ def test_an_exception_whose_text_cannot_be_read() -> None:
     assert next(trace.events()).error == "Mute"  # its text is not asked for
 
 
-def test_an_option_that_there_is_not_is_told_with_the_nearest() -> None:
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(
         tg.UnknownOption, match=r"^record\(\) has no option 'value'; did you mean 'values'\? choose from: "
     ):

@@ -47,7 +47,7 @@ def write(folder: Path, test: str) -> None:
     (folder / "test_net.py").write_text(textwrap.dedent(MODEL) + textwrap.dedent(test), encoding="utf-8")
 
 
-def test_a_snapshot_is_written_kept_and_told_where_it_differs(tmp_path: Path) -> None:
+def test_a_snapshot_is_written_kept_and_reported_where_it_differs(tmp_path: Path) -> None:
     body = """
         @pytest.mark.parametrize("level", ["shapes", "ops", "stats", "values"])
         def test_forward(trace_snapshot, level):
@@ -78,7 +78,7 @@ def test_a_snapshot_is_written_kept_and_told_where_it_differs(tmp_path: Path) ->
     assert "(allowed: ±" in others.stdout
 
 
-def test_what_no_test_uses_is_told_and_removed(tmp_path: Path) -> None:
+def test_what_no_test_uses_is_shown_and_removed(tmp_path: Path) -> None:
     body = """
         def test_one(trace_snapshot):
             with trace_snapshot():
@@ -140,7 +140,7 @@ def test_a_note_when_versions_differ(tmp_path: Path) -> None:
     assert "note: torch 1." in run(tmp_path).stdout
 
 
-def test_the_story_of_a_failure_stands_below_the_traceback(tmp_path: Path) -> None:
+def test_the_story_of_a_failure_is_below_the_traceback(tmp_path: Path) -> None:
     write(tmp_path, """
         def test_shapes():
             Net()(torch.ones(2, 7))

@@ -255,7 +255,7 @@ RAISES = """
 """
 
 
-def test_the_exception_of_a_rank_is_told_where_no_call_failed(tmp_path: Path) -> None:
+def test_the_exception_of_a_rank_is_shown_where_no_call_failed(tmp_path: Path) -> None:
     ran(
         tmp_path, "torchglass", "run", "--to", "run.trace", "-m", "torch.distributed.run", *TWO, "job.py", source=RAISES
     )

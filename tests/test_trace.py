@@ -371,7 +371,7 @@ class TestUnfinished:
         assert text.splitlines()[0] == "Trace: 0 events in 0.0 ms"
         assert "no module or torch function ran" in text
 
-    def test_a_time_that_is_known_is_told(self) -> None:
+    def test_a_time_that_is_known_is_shown(self) -> None:
         assert "in 2.5 ms (incomplete)" in summary(Tables(complete=False, duration_ns=2_500_000))
 
 

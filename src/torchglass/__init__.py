@@ -17,9 +17,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from torchglass import (
-    system as system,
-)  # now: later a test may have put functions of its own in its place
+# Import it now: it keeps functions of Python that a test may replace later.
+from torchglass import system as system
 from torchglass._version import __version__
 
 if TYPE_CHECKING:

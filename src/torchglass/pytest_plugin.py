@@ -187,9 +187,8 @@ class _Session:
         self._is_whole = self._is_whole and is_whole
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        if hasattr(
-            self._config, "workeroutput"
-        ):  # a process of xdist, which knows its own tests only
+        # A process of xdist, which knows its own tests only.
+        if hasattr(self._config, "workeroutput"):
             return
         if self.written:
             terminalreporter.write_line(f"torchglass: {len(self.written)} snapshot(s) written")

@@ -75,6 +75,6 @@ def test_the_most_certain_comes_first():
     assert in_order([hint, FOUND, early, bug]) == [bug, early, FOUND, hint]
 
 
-def test_a_severity_that_there_is_not_is_refused():
+def test_an_unknown_severity_is_refused():
     with pytest.raises(UsageError, match="bug"):
         replace(FOUND, severity="awful")

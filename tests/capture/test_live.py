@@ -94,7 +94,7 @@ def test_layers_that_are_alike_are_worked_out_once(monkeypatch: pytest.MonkeyPat
     assert len(worked_out) < 12
 
 
-def test_values_that_are_alike_are_described_once_where_nobody_asks_which_they_are(
+def test_values_that_are_alike_are_described_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     value, described = LiveSettler._value, list[int]()
@@ -106,7 +106,7 @@ def test_values_that_are_alike_are_described_once_where_nobody_asks_which_they_a
     assert {event.outputs[0].shape for event in closed if event.name == "cat"} == {(3, 4)}
 
 
-def test_a_call_that_was_open_before_somebody_listened_is_none_of_theirs() -> None:
+def test_a_listener_does_not_get_a_call_that_was_open_before() -> None:
     recorder, seen = Recorder(Options()), list[tuple[str, str]]()
     trace = Trace(recorder)
     feeds: list[LiveFeed] = []
@@ -143,7 +143,7 @@ def _loosely(event: Event) -> Event:
     return _alike(event)._replace(id=0, parent=None, call=None, key="", **function)
 
 
-def test_calls_in_which_nothing_happens_are_told_of_once_and_say_the_same() -> None:
+def test_calls_in_which_nothing_happens_are_reported_once_and_say_the_same() -> None:
     closed, wholes = _at_once(_model)
     _, one_by_one, _ = _seen(_model, keyed=False)
     assert {"Sequential", "Block"} < {event.name for event in closed}
@@ -153,7 +153,7 @@ def test_calls_in_which_nothing_happens_are_told_of_once_and_say_the_same() -> N
     assert sorted(together) == sorted(repr(_loosely(event)) for event in one_by_one)
 
 
-def test_of_calls_that_are_alike_one_stands_for_all() -> None:
+def test_one_sample_represents_all_calls_that_are_alike() -> None:
     network = nn.Sequential(*[Block() for _ in range(20)])
     _, wholes = _at_once(lambda: network(torch.ones(3, 4)))
     relus = [event for event in wholes if event.name == "relu"]

@@ -306,7 +306,7 @@ def test_in_a_thread() -> None:
     assert contents(trace, "x")[0].tolist() == [1, 1]
 
 
-def test_a_mark_stands_where_it_was_made() -> None:
+def test_a_mark_is_where_it_was_made() -> None:
     class Net(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return tg.mark("half way", x * 2) + 1

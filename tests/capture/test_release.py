@@ -64,7 +64,7 @@ def _alive(parts: dict[str, weakref.ref[Any]]) -> list[str]:
     ],
     ids=str,
 )
-def test_a_trace_that_nobody_has_takes_its_session_with_it(options: dict[str, Any]) -> None:
+def test_a_dropped_trace_frees_its_session(options: dict[str, Any]) -> None:
     _record(**options)  # what is made once in a process
     gc.collect()
     trace = _record(**options)
@@ -123,7 +123,7 @@ def test_also_one_with_a_thread_that_has_ended() -> None:
 
 
 @pytest.mark.usefixtures("without_collector")
-def test_also_one_that_followed_variables_beside_somebody_elses_trace_function() -> None:
+def test_also_one_that_followed_variables_next_to_somebody_elses_trace_function() -> None:
     before = sys.gettrace()
     sys.settrace(lambda frame, event, argument: None)
     try:
@@ -201,7 +201,7 @@ def test_a_thread_that_is_still_at_work_keeps_the_session_as_it_is() -> None:
     assert sums == [3.0]
 
 
-def test_a_mode_that_somebody_put_back_behind_the_block_only_calls() -> None:
+def test_a_mode_that_is_put_back_after_the_block_only_calls() -> None:
     with tg.record(ops=True):
         mode = private.pop_function_mode()
         private.push_function_mode(mode)

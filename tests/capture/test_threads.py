@@ -38,7 +38,7 @@ def in_thread(work: Callable[[], Any], name: str | None = None) -> None:
     thread.join()
 
 
-def test_threads_started_inside_are_told_apart() -> None:
+def test_threads_started_inside_are_distinguished() -> None:
     with tg.record() as trace:
         in_thread(lambda: torch.relu(X), "a")
         in_thread(lambda: nn.Linear(3, 1)(X), "b")

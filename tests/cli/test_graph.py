@@ -27,7 +27,7 @@ def trace(tmp_path, monkeypatch):
     return tmp_path / "forward.txt"
 
 
-def test_the_picture_lies_beside_the_call_trace_unless_told_otherwise(trace, capsys):
+def test_the_picture_is_next_to_the_call_trace_by_default(trace, capsys):
     assert main(["graph", "forward.txt"]) == 0
     assert capsys.readouterr().out == "wrote forward.png\n"
     assert (trace.parent / "forward.png").read_bytes()[:4] == b"\x89PNG"

@@ -76,7 +76,7 @@ def test_values_that_were_kept_have_no_names(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("seconds", [1e300, -1e300, float("inf")])
-def test_a_time_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float) -> None:
+def test_an_impossible_time(tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float) -> None:
     tables = recorded("mlp")
     save(replace(tables, started_at=seconds), tmp_path / "x")
     assert run(str(tmp_path / "x")) == 0

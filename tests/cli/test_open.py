@@ -18,14 +18,14 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path / "run.trace"
 
 
-def test_the_page_lies_beside_the_bundle(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_is_next_to_the_bundle(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["open", str(bundle), "--no-browser"]) == 0
     page = bundle.parent / "run.html"
     assert capsys.readouterr().out == f"wrote {page}\n"
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_browser_is_opened_and_where_there_is_none_that_is_said(
+def test_a_browser_is_opened_or_the_command_says_that_there_is_none(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

@@ -98,7 +98,7 @@ def test_an_error_is_printed_without_a_pager(bundle: Path) -> None:
     assert "nothing in the trace fits" in screen
 
 
-def test_in_a_pipe_and_in_python_there_is_none(
+def test_no_progress_in_a_pipe_or_in_python(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PAGER", "false")

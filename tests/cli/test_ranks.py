@@ -51,7 +51,7 @@ def test_a_program_of_python_runs_under_ours(ranks: Ranks, before: list[str], pr
     [["bash", "train.sh"], [PYTHON, "-c", "print(1)"], [PYTHON, "-i", "a.py"], [PYTHON, "-"], [PYTHON], ["/no/python"]],
     ids=" ".join,
 )
-def test_what_cannot_be_recorded_is_left_alone_and_told_once(
+def test_what_cannot_be_recorded_is_left_alone_and_reported_once(
     ranks: Ranks, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     for _ in range(2):

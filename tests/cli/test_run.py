@@ -149,7 +149,7 @@ def test_an_uncaught_exception(folder: Path, how: str) -> None:
     assert failure is None or failure.error is not None
 
 
-def test_the_story_of_a_failure_stands_below_the_traceback(folder: Path) -> None:
+def test_the_story_of_a_failure_is_below_the_traceback(folder: Path) -> None:
     """On stderr, whoever reads it; what the program printed is untouched."""
     program = [str(SCRIPTS / "fails.py"), "in_forward"]
     plain, quiet = both(folder, *program)

@@ -70,7 +70,7 @@ def test_pytest_shows_the_programs_lines_alone(tmp_path: Path) -> None:
     assert told(ours.out) == told(plain.out)
 
 
-def test_errors_that_nobody_can_catch_are_told_without_our_frames(tmp_path: Path) -> None:
+def test_errors_that_nobody_can_catch_are_shown_without_our_frames(tmp_path: Path) -> None:
     (tmp_path / "nobody.py").write_text(NOBODY_CATCHES)
     plain, ours = both(tmp_path, "nobody.py")
     assert plain.err.count("Exception ignored in") == 2

@@ -89,7 +89,7 @@ def test_all_that_are_listed_are_written_into_one_file(
         assert np.array_equal(written["out"], trace.tensor(event.outputs[0]).numpy())
 
 
-def test_tensors_of_one_name_are_told_apart_in_one_file(bundle: Path, tmp_path: Path) -> None:
+def test_tensors_of_one_name_are_distinguished_in_one_file(bundle: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.npz"
     assert main(["values", str(bundle), "--name", "q", "--out", str(out)]) == 0
     with np.load(out) as written:

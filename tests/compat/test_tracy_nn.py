@@ -236,7 +236,7 @@ def printed_by(model, capsys):
     return capsys.readouterr().out
 
 
-def test_calls_that_are_told_of_at_once_print_what_they_print_edge_by_edge(capsys, monkeypatch):
+def test_calls_that_are_reported_as_a_whole_print_what_they_print_edge_by_edge(capsys, monkeypatch):
     at_once = printed_by(Changing(), capsys)
     edge_by_edge = lambda *given, brief, **options: LiveFeed(*given, **options)  # noqa: E731 (as long as its name)
     monkeypatch.setattr("torchglass.compat.tracy_nn.LiveFeed", edge_by_edge)

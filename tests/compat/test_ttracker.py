@@ -174,7 +174,7 @@ def test_a_call_that_cannot_be_bound_fails_as_the_plain_one(printed):
     assert "└─ error TypeError: " in printed()[-2]
 
 
-def test_a_tuple_is_told_item_by_item(printed):
+def test_a_tuple_is_shown_item_by_item(printed):
     @auto_diff
     def pair():
         return torch.ones(2), np.ones(3), "x"
@@ -336,7 +336,7 @@ def test_exits_and_errors_without_a_text(printed):
         assert f"└─ error {text}" in printed()
 
 
-def test_a_fault_of_ours_costs_lines_and_is_told_once(monkeypatch, printed):
+def test_a_fault_of_ours_costs_lines_and_is_reported_once(monkeypatch, printed):
     monkeypatch.setattr(ttracker.calls, "shown", lambda value: 1 / 0)
     monkeypatch.setattr(ttracker.output, "_told", set())
     with pytest.warns(RuntimeWarning, match="fault of its own: ZeroDivisionError") as told:
@@ -347,7 +347,7 @@ def test_a_fault_of_ours_costs_lines_and_is_told_once(monkeypatch, printed):
 # ---------------------------------------------------------------- generators and coroutines
 
 
-def test_a_generator_is_told_from_its_first_step_to_its_end(printed):
+def test_a_generator_is_shown_from_its_first_step_to_its_end(printed):
     made = items(2)
     assert printed() == []
     assert list(made) == [0, 1]

@@ -43,7 +43,7 @@ class Net(nn.Module):
     ],
     ids=["itself", "called", "followed", "module"],
 )
-def test_each_call_is_told_whole_and_nobody_warns(
+def test_each_call_is_shown_whole_and_nobody_warns(
     function: Any, marks: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TORCHGLASS", "TORCHGLASS_CONSOLE", "TORCHGLASS_LANG", "FORCE_COLOR"):

@@ -193,7 +193,7 @@ def test_each_thread_has_its_own_file_and_closes_it(handler, tmp_path):
 # ---------------------------------------------------------------- what cannot be written
 
 
-def test_a_folder_that_cannot_be_made_is_told_once_and_the_program_goes_on(handler, tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported_once_and_the_program_continues(handler, tmp_path):
     (tmp_path / "logs").write_text("a file in the way")
     with pytest.warns(RuntimeWarning, match="cannot write its log") as told:
         assert [double(1), double(2)] == [2, 4]
@@ -212,7 +212,7 @@ def test_a_read_only_folder(handler, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_told_once_and_the_program_goes_on(handler):
+def test_a_full_disk_is_reported_once_and_the_program_continues(handler):
     handler.files.folder.mkdir(parents=True)
     handler.files.path().symlink_to("/dev/full")
     with pytest.warns(RuntimeWarning, match="No space left") as told:
@@ -235,7 +235,7 @@ def test_a_write_that_takes_a_part_is_finished(tmp_path, monkeypatch):
     assert files.path().read_text(encoding="utf-8") == "ünïcode and \\udc80 line\n"
 
 
-def test_a_process_that_no_hook_told_of_is_noticed_by_its_number(tmp_path, monkeypatch):
+def test_a_fork_without_hooks_is_noticed_by_the_process_id(tmp_path, monkeypatch):
     files = LineFiles(tmp_path)
     files.write("the parent's\n")
     monkeypatch.setattr(os, "getpid", lambda: 4_000_000)

@@ -222,7 +222,7 @@ def test_attributes_items_and_globs(changes):
     assert [change[:2] for change in changes(f)] == [("data.cache", 2), ("h_1", 3), ("h_2", 4), ('batch["x"]', 5)]
 
 
-def test_an_argument_of_the_decorated_function_is_told_once_as_an_input(capsys):
+def test_an_argument_of_the_decorated_function_is_shown_once_as_an_input(capsys):
     var_tracker("x")(lambda x: x)(3)
     assert capsys.readouterr().out.count("x@") == 1
 
@@ -258,7 +258,7 @@ def test_one_decorator_may_be_used_for_many_and_stack_with_others(capsys):
 
 
 @pytest.mark.parametrize("names", [("x",), ("x", "y")])
-def test_a_change_that_several_watch_is_told_once(names, capsys):
+def test_a_change_that_several_watch_is_shown_once(names, capsys):
     @var_tracker(*names)
     def inner():
         x = 1
@@ -411,7 +411,7 @@ def test_results_errors_and_gradients_are_the_plain_functions():
 # ---------------------------------------------------------------- bad input, settings
 
 
-def test_a_name_that_never_appears_is_told_once_with_a_near_one(capsys):
+def test_a_name_that_never_appears_is_shown_once_with_a_near_one(capsys):
     @var_tracker("vdeo")
     def f():
         video = 1

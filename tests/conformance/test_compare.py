@@ -205,7 +205,7 @@ def test_what_differs_between_plain_runs_is_left_out() -> None:
     assert differences(case, nullcontext) == []
 
 
-def test_a_rare_chance_of_the_program_is_told_from_a_difference() -> None:
+def test_a_rare_chance_of_the_program_is_no_difference() -> None:
     counter = iter(range(1000))
     case = Case("rarely differs", lambda: None, lambda _: torch.tensor(next(counter) % 3 == 2))
     assert differences(case, nullcontext) == []

@@ -130,7 +130,7 @@ def changed_epsilon(model: Any) -> None:
 
 @pytest.mark.parametrize(("change", "first"), [(changed_bias, "F.linear"), (changed_epsilon, "F.layer_norm")])
 @pytest.mark.parametrize("cls", [Attention, Rewritten])
-def test_a_changed_bias_or_epsilon_is_told_apart_from_there_on(change: Any, first: str, cls: type) -> None:
+def test_a_changed_bias_or_epsilon_is_distinguished_from_there_on(change: Any, first: str, cls: type) -> None:
     other = made(cls)
     change(other)
     found = pairs(recorded(made(cls), batch()), recorded(other, batch()))
@@ -140,7 +140,7 @@ def test_a_changed_bias_or_epsilon_is_told_apart_from_there_on(change: Any, firs
     assert str(found[-1][1]).startswith("≠ ")
 
 
-def test_a_changed_mask_is_told_apart_by_what_is_not_finite_and_then_by_numbers() -> None:
+def test_a_changed_mask_is_distinguished_by_what_is_not_finite_and_then_by_numbers() -> None:
     other = MASK.clone()
     other[2, 1] = -float("inf")
     found = pairs(recorded(made(), batch()), recorded(made(), batch(), other))

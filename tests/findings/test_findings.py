@@ -82,7 +82,7 @@ def test_a_finding_can_be_ignored_by_name_and_by_a_comment() -> None:
     assert [each.kind for each in report.silenced] == ["broadcast"]
 
 
-def test_a_program_that_failed_is_not_told_what_never_happened() -> None:
+def test_nothing_is_said_of_what_a_failed_program_never_did() -> None:
     model, extra = nn.Linear(4, 4), nn.Linear(4, 4)
     optimizer = torch.optim.SGD([*model.parameters(), *extra.parameters()], lr=0.1)
 

@@ -214,7 +214,7 @@ class TestOpenEvents:
         assert {phase for name, phase in phases if name == "Tensor.relu"} == {"forward"}
         assert gaps(trace)
 
-    def test_the_autograd_engine_when_somebody_looks_behind_a_gap(self) -> None:
+    def test_the_autograd_engine_after_a_gap(self) -> None:
         seen: list[tg.Event] = []
 
         class Looks(torch.autograd.Function):

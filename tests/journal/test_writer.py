@@ -295,7 +295,7 @@ class TestMoving:
 
     @pytest.mark.parametrize("then", ["goes on", "ends"])
     @pytest.mark.parametrize("way", ["to a file", "to memory"])
-    def test_while_a_thread_stands_still(
+    def test_while_a_thread_is_blocked(
         self, tmp_path: Path, way: str, then: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One that had taken a buffer, and writes into it long after the chunk got another."""

@@ -145,7 +145,7 @@ def test_branches_that_never_came_together_stand_in_the_order_of_the_code(rounds
     assert letters(sample, items) == "abcde"
 
 
-def test_the_last_round_that_was_stopped_stands_behind_the_others() -> None:
+def test_the_last_round_that_was_stopped_comes_after_the_others() -> None:
     sample, items = looped("ab", "ab", "aB", lines="a")
     assert letters(sample, items) == "aBb"  # of lines that are not known nothing is said
     sample.lines = "abB"
@@ -193,7 +193,7 @@ def test_every_node_is_in_exactly_one_item(rounds: list[str], over: bool, runs: 
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.text("abc", max_size=6), min_size=1, max_size=6))
-def test_unfolded_every_node_stands_by_itself(rounds: list[str]) -> None:
+def test_unfolded_every_node_is_an_item_of_its_own(rounds: list[str]) -> None:
     sample, _ = looped(*rounds)
     nodes = [
         item.nodes for item in depth_first(folded(sample, [0], sample.own, fold=False), lambda item: item.children)

@@ -287,7 +287,7 @@ class TestEveryCountOfALongRun:
                 assert "rounds" not in row
 
     @pytest.mark.parametrize("view", ["tree", "code", "listing", "table", "calls"])
-    def test_no_shape_is_unknown_and_the_loop_stands_there_once(
+    def test_no_shape_is_unknown_and_the_loop_is_shown_once(
         self, recorded: tuple[tg.Trace, dict[str, int]], view: str
     ) -> None:
         text = recorded[0].render(view)

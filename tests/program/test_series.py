@@ -82,7 +82,7 @@ def test_the_tree_and_the_page_show_the_curve_of_the_whole_run() -> None:
     assert len(line["points"]) > 20
 
 
-def test_several_places_are_told_apart() -> None:
+def test_several_places_are_distinguished() -> None:
     x = torch.ones(2)
     with tg.record(values="stats") as trace:
         y = x + 1

@@ -88,7 +88,7 @@ def main():
 """
 
 
-def test_where_an_event_stands(tmp_path: Path) -> None:
+def test_the_place_of_an_event(tmp_path: Path) -> None:
     program, _ = program_in(tmp_path, QUESTIONS)
     tree = program.tree
     times = [event for event in range(len(program)) if program.event(event).code == "x * by"]
@@ -121,7 +121,7 @@ def main():
 """
 
 
-def test_a_call_of_an_installed_package_stands_at_the_program_s_own_line(
+def test_a_call_of_an_installed_package_is_at_the_program_s_own_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "site-packages" / "tglevels" / "__init__.py"
@@ -143,7 +143,7 @@ def test_a_call_of_an_installed_package_stands_at_the_program_s_own_line(
     assert "tglevels/__init__.py:3" in shown[2]
 
 
-def test_what_an_import_runs_stands_below_its_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_import_runs_is_below_its_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tgimported.py").write_text("import torch\nx = torch.ones(2) + 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     module = module_of(tmp_path, "def main():\n    from tgimported import x\n    return x * 2\n")
@@ -244,7 +244,7 @@ def main():
 
 
 @pytest.mark.parametrize("names", [["early", "later"], ["early", "later", "late"]], ids=str)
-def test_calls_are_told_apart_by_the_variables_that_change_in_them(names: list[str], tmp_path: Path) -> None:
+def test_calls_are_distinguished_by_the_variables_that_change_in_them(names: list[str], tmp_path: Path) -> None:
     """What happens late in one call may follow what happens early in another: their numbers differ."""
     program, _ = program_in(tmp_path, NUMBERED, variables=names, functions=False)
     tree = program.tree

@@ -96,7 +96,7 @@ def test_inside_the_block_and_after_it(
     assert differences(inside, trace._tables, ("complete", "duration_ns", "sources", "notes", "modules")) == []
 
 
-def test_modules_of_a_call_that_is_under_way(tmp_path: Path, settled_without_torch: Settle) -> None:
+def test_modules_of_a_call_that_is_running(tmp_path: Path, settled_without_torch: Settle) -> None:
     """Names and paths are there before the call has ended; settings and parameters when the outermost has."""
 
     class Looks(nn.Module):

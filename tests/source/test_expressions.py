@@ -25,7 +25,7 @@ class TestExpression:
         assert [position(site) for site in found] == [(1, 1, 4, 8), (1, 1, 14, 18), (1, 1, 21, 25)]
         assert {site.location.source for site in found} == {"y = f(x); z = g(x) + f(y)"}
 
-    def test_equal_expressions_are_told_apart_by_column(self) -> None:
+    def test_equal_expressions_are_distinguished_by_column(self) -> None:
         assert [site.location.col for site in sites("y = f(x), f(x)")] == [4, 10]
 
     def test_chained_calls_on_one_line(self) -> None:

@@ -183,7 +183,7 @@ class TestNoBundle:
         ["", "{", "[]", "null", '{"format": "2"}', '{"format": 1}', '{"format": 2, "format": 2}', '{"format": NaN}',
          "[" * 9999],
     )  # fmt: skip
-    def test_a_manifest_that_is_none(self, tmp_path: Path, text: str) -> None:
+    def test_a_file_that_is_no_manifest(self, tmp_path: Path, text: str) -> None:
         save(recorded("mlp"), tmp_path / "x")
         (tmp_path / "x" / MANIFEST).write_text(text)
         self.said(tmp_path / "x", r"manifest.json cannot be read: .*; `torchglass repair")

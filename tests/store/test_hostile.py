@@ -240,7 +240,7 @@ def test_what_a_user_adds_is_not_minded(bundles: dict[str, Path], tmp_path: Path
     assert differences(BEFORE[0], trace._tables, ("notes",)) == []
 
 
-def test_a_changed_file_is_told_by_its_seal(bundles: dict[str, Path], tmp_path: Path) -> None:
+def test_the_seal_shows_that_a_file_was_changed(bundles: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "x"
     shutil.copytree(bundles["tables"], path)
     (part,) = part_paths(path)

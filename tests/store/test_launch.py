@@ -64,7 +64,7 @@ def refused(path: Path) -> bool:
     return joined is None
 
 
-def test_without_torchrun_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torchrun_there_is_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     monkeypatch.setenv("RANK", "3")
     assert launched() is None

@@ -63,7 +63,7 @@ def threads_of(*folders: str, threads: tuple[str, ...] = ("MainThread",)) -> lis
     return merged(parts, [Path(folder) for folder in folders])[0].threads
 
 
-def test_what_ranks_did_is_told_apart() -> None:
+def test_what_ranks_did_is_distinguished() -> None:
     assert threads_of("rank00000-pid7", "rank00001-pid8") == ["rank 0", "rank 1"]
     threads = threads_of("rank00000-pid7", "rank00012-pid8", threads=("MainThread", "DataLoader worker 0"))
     assert threads == ["rank 0", "rank 0, DataLoader worker 0", "rank 12", "rank 12, DataLoader worker 0"]

@@ -51,7 +51,7 @@ def test_what_a_kill_left_is_finished(tmp_path: Path) -> None:
     assert files_of(path) == files
 
 
-def test_a_call_that_was_under_way(tmp_path: Path) -> None:
+def test_a_call_that_was_running(tmp_path: Path) -> None:
     class Dies(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = x + 1
@@ -116,7 +116,7 @@ def test_a_whole_bundle_is_left_alone_and_a_living_one_too(tmp_path: Path) -> No
         repair(tmp_path)
 
 
-def test_what_is_lost_is_told(tmp_path: Path) -> None:
+def test_what_is_lost_is_shown(tmp_path: Path) -> None:
     """Tensors whose files are gone, a manifest that is none; sources that are gone cost the names."""
     path, tables = left_by_a_kill(tmp_path)
     (part,) = part_paths(path)

@@ -30,7 +30,7 @@ def trained(is_wrong: bool = True) -> tg.Trace:
 
 @pytest.mark.parametrize("view", ["tree", "code", "listing"])
 @pytest.mark.filterwarnings("ignore:Using a target size")
-def test_a_finding_stands_below_its_line(view: str) -> None:
+def test_a_finding_is_below_its_line(view: str) -> None:
     trace = trained()
     lines = tg.render(trace, view, width=160).splitlines()
     (at,) = [number for number, line in enumerate(lines) if MARK in line]
@@ -41,7 +41,7 @@ def test_a_finding_stands_below_its_line(view: str) -> None:
     assert MARK not in tg.render(trained(is_wrong=False), view)
 
 
-def test_a_finding_of_a_loss_module_stands_below_the_call_of_the_module() -> None:
+def test_a_finding_of_a_loss_module_is_below_the_call_of_the_module() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.Sigmoid())
     criterion = nn.BCEWithLogitsLoss()
     x, y = torch.randn(8, 4), torch.rand(8, 4)

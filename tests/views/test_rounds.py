@@ -291,7 +291,7 @@ def main():
 
 
 @pytest.mark.parametrize("view", ["tree", "code"])
-def test_the_step_that_finds_no_further_round_is_none(tmp_path: Path, view: str) -> None:
+def test_the_step_that_finds_no_further_round_does_not_count(tmp_path: Path, view: str) -> None:
     module = module_of(tmp_path, ENDS)
     with tg.record() as trace:
         module.main()

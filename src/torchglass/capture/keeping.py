@@ -67,9 +67,8 @@ class Keeping:
         self.keeps_text = sources
         """Whether source texts may be in the folder."""
         codes = session.stacks.codes
-        if (
-            sources or not codes.has_text
-        ):  # else the journal holds texts that must not be in this folder
+        # Else the journal holds texts that must not be in this folder.
+        if sources or not codes.has_text:
             self._give_journal()
         session.homes.append(self)
         session.copies.writers.append(self.write)

@@ -51,9 +51,8 @@ class LiveFeed:
         self._brief = brief
         self._held: dict[int, tuple[int, bool]] = {}
         """Keyed by thread: the record that is held back, and whether it belongs to a backward pass."""
-        self._lock = (
-            threading.RLock()
-        )  # reentrant: a `__del__` that calls torch may run while it is held
+        # Reentrant: a `__del__` that calls torch may run while it is held.
+        self._lock = threading.RLock()
 
     def __call__(self, log: ThreadLog, at: int, edge: str) -> None:
         if edge == "open":

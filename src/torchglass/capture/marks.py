@@ -39,7 +39,8 @@ def _write(log: ThreadLog, name: str, value: Any, frame: Any) -> None:
     if not has_room(log):
         return
     session = log.session
-    values, copies = session.values, session.copies
+    values = session.values
+    copies = session.copies
 
     def kept(tensor: Any) -> int:
         number = values.value_of(tensor)

@@ -525,7 +525,8 @@ class Recorder:
 
         ``only`` lists the events to keep; None keeps all events.
         """
-        session, settler = self.session, self.settler
+        session = self.session
+        settler = self.settler
         assert session is not None
         journal = session.journal
         if self.options.sources or settler is None:

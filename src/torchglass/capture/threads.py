@@ -96,7 +96,8 @@ def join(starter: ThreadLog, name: str) -> ThreadLog:
     log = session.add_log(name)
     session.extend_windows(starter, log)
     frame = sys._getframe(1)
-    log.base, log.anchor = session.stacks.whole(frame), id(frame)
+    log.base = session.stacks.whole(frame)
+    log.anchor = id(frame)
     session.enter_thread(log)
     return log
 

@@ -127,9 +127,8 @@ def _by_name(trace: Any, rows: Sequence[KeptTensor]) -> dict[str, Any]:
             name = row.name
         else:
             name = f"{row.name}#{row.id}"
-        found[name.replace("/", "_")] = trace.tensor(
-            row.id
-        )  # in a zip archive a slash would make folders
+        # In a zip archive a slash would make folders.
+        found[name.replace("/", "_")] = trace.tensor(row.id)
     return found
 
 
@@ -313,9 +312,8 @@ def _write_npz(contents: Mapping[str, Any], path: Path) -> None:
 
 def _write_pt(content: Any, path: Path) -> None:
     torch = needed("torch")
-    tensor = _as_tensor(
-        torch, content
-    ).clone()  # torch.save writes all of the memory that a view looks into
+    # torch.save writes all of the memory that a view looks into.
+    tensor = _as_tensor(torch, content).clone()
     with path.open("wb") as file:
         torch.save(tensor, _Plain(file))
 

@@ -59,7 +59,8 @@ class Tracer:
             return
         recorder = Recorder(Options(name=self.name))
         self.recorded = Trace(recorder)
-        self._model, self._inside = model, set()
+        self._model = model
+        self._inside = set()
         self._lines = TracyLines(self.name, page_for(sys.stdout))
         self._print(self._lines.start())
         recorder.start()

@@ -137,6 +137,15 @@ def _numbers(table: Table) -> Callable[[Tables], Iterator[Row]]:
     return rows
 
 
+def _durations(begins: Iterable[int], ends: Iterable[int]) -> Iterator[int | None]:
+    """Yield the duration of each event; None if it has not ended."""
+    for begin, end in zip(begins, ends, strict=True):
+        if end == NONE:
+            yield None
+        else:
+            yield end - begin
+
+
 def _column(tables: Tables, column: Column, count: int) -> Iterable[Any]:
     if column.name == "io":
         return _id_lists(tables)
@@ -144,10 +153,7 @@ def _column(tables: Tables, column: Column, count: int) -> Iterable[Any]:
     if column.field:
         entries = getattr(tables, column.field)
     if column.field == "end_ns":
-        return [
-            None if end == NONE else end - begin
-            for begin, end in zip(tables.start_ns, entries, strict=True)
-        ]
+        return _durations(tables.start_ns, entries)
     if column.type in ("int | None", "float | None") and not entries:
         return [None] * count
     if column.type == "int | None" and column.low == NONE:

@@ -313,13 +313,12 @@ class Tables(StackColumns):
 
     def module_infos(self) -> tuple[ModuleInfo, ...]:
         """Return all modules as objects."""
-        return tuple(
-            ModuleInfo(
-                number, row.root, row.path, row.name, row.detail,
-                tuple(self.value(value, name) for name, value in row.parameters),
-            )
-            for number, row in enumerate(self.modules)
-        )  # fmt: skip
+        found: list[ModuleInfo] = []
+        for number, row in enumerate(self.modules):
+            parameters = tuple([self.value(value, name) for name, value in row.parameters])
+            info = ModuleInfo(number, row.root, row.path, row.name, row.detail, parameters)
+            found.append(info)
+        return tuple(found)
 
 
 def _or_none(number: int) -> int | None:

@@ -108,10 +108,11 @@ def _file_and_line(place: Location) -> str:
 
 
 def _finite(stats: Stats) -> dict[str, float | None]:
-    return {
-        name: number if isfinite(number) else None
-        for name, number in zip(Stats._fields, stats, strict=True)
-    }
+    found: dict[str, float | None] = dict(zip(Stats._fields, stats, strict=True))
+    for name, number in found.items():
+        if number is not None and not isfinite(number):
+            found[name] = None
+    return found
 
 
 def bars(iterations: Sequence[int], numbers: Sequence[float], width: int = SPARKLINE_WIDTH) -> str:

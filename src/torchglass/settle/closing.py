@@ -35,11 +35,9 @@ def place_rows(streams: Streams, stored_text: StoredText) -> Iterator[Row]:
     sources = Sources(journal_rows, stored_text, is_here=True)
     places = PlaceTable(journal_rows, sources, Tables())
     # A stack is (base, code, instruction, code, instruction, …).
-    used_sites = {
-        tuple(stack[index : index + 2])
-        for stack in journal_rows.stacks.values()
-        for index in range(1, len(stack), 2)
-    }
+    used_sites: set[tuple[int, int]] = set()
+    for stack in journal_rows.stacks.values():
+        used_sites.update(zip(stack[1::2], stack[2::2], strict=True))
     for code, instruction in sorted(used_sites):
         if _has_source_row(journal_rows, code) or sources.exec_text(code) is not None:
             continue

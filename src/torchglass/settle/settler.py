@@ -289,7 +289,12 @@ class Settler:
         if parent != NONE:
             module = self.tables.module[parent]
         batch.fixed.append(fixed.columns)
-        is_backward, call, occurrence, error, python_call, forward = 0, NONE, 0, NONE, NONE, NONE
+        is_backward = 0
+        call = NONE
+        occurrence = 0
+        error = NONE
+        python_call = NONE
+        forward = NONE
         batch.varying += (
             parent, is_backward, begin, end, module, call, batch.first_io, occurrence, error, python_call, forward,
         )  # fmt: skip

@@ -79,13 +79,12 @@ class ControlFlow(Statements):
 
     @cached_property
     def _generators(self) -> set[int]:
-        yields = (ast.Yield, ast.YieldFrom)
-        return {
-            statement.function
-            for statement in self.all
-            if statement.function >= 0
-            and any(isinstance(node, yields) for node in walk_head(statement.node))
-        }
+        found: set[int] = set()
+        for statement in self.all:
+            for node in walk_head(statement.node):
+                if isinstance(node, ast.Yield | ast.YieldFrom) and statement.function >= 0:
+                    found.add(statement.function)
+        return found
 
     def runs_once_per_completed_call(self, statement: Statement) -> bool:
         """Return whether each call of its function that ends without an error runs this statement exactly once."""

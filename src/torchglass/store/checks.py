@@ -53,16 +53,17 @@ def texts_of(cell: Any) -> tuple[str, ...]:
 def frames_of(cell: Any) -> tuple[Location, ...]:
     """Read a JSON list of frames: file, line, function, source line, origin."""
     found = json.loads(text_of(cell))
-    frames = cast("list[Any]", found if isinstance(found, list) else [None])
-    kinds = [
-        list(map(type, cast("list[Any]", each))) if isinstance(each, list) else []
-        for each in frames
-    ]
-    if any(each != [str, int, str, str, str] for each in kinds) or any(
-        each[4] not in ORIGINS for each in frames
-    ):
+    if not isinstance(found, list) or not all(map(_is_frame, cast("list[Any]", found))):
         raise Unsound("trace.raised_at is not a list of frames")
+    frames = cast("list[Any]", found)
     return tuple(Location(file, line, line, 0, 0, *rest) for file, line, *rest in frames)
+
+
+def _is_frame(given: Any) -> bool:
+    if not isinstance(given, list):
+        return False
+    words = cast("list[Any]", given)
+    return list(map(type, words)) == [str, int, str, str, str] and words[4] in ORIGINS
 
 
 def sizes_of(cell: Any) -> tuple[int, ...] | None:

@@ -255,11 +255,12 @@ def fill(connection: sqlite3.Connection, tables: Tables, saved: Iterable[SavedTe
 def saved_table(tensors: Iterable[SavedTensor]) -> Iterable[tuple[Any, ...]]:
     """Return the rows of the table ``saved_tensors``, in the order of the schema's columns."""
     saved = list(tensors)
-    columns = [
-        cells if column.type in ("id", "int") else map(_cell_of, cells)
-        for column in SAVED_TENSORS.columns
-        for cells in [map(attrgetter(column.name), saved)]
-    ]
+    columns: list[Iterable[Any]] = []
+    for column in SAVED_TENSORS.columns:
+        cells: Iterable[Any] = map(attrgetter(column.name), saved)
+        if column.type not in ("id", "int"):
+            cells = map(_cell_of, cells)
+        columns.append(cells)
     return zip(*columns, strict=True)
 
 

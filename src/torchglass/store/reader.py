@@ -111,7 +111,8 @@ def _read_trace(connection: sqlite3.Connection, tables: Tables) -> int:
     if type(started_at) not in (int, float):
         raise Unsound("trace.started_at is not a number")
     tables.name = text_of(name)
-    tables.process, tables.duration_ns = int_of(process), int_of(duration)
+    tables.process = int_of(process)
+    tables.duration_ns = int_of(duration)
     tables.started_at = float(started_at)
     tables.complete = bool(int_of(complete))
     tables.left_by = texts_of(left_by)

@@ -111,9 +111,11 @@ class Shards:
             return None
         is_own = size > REGION // 4
         if is_own:
-            wanted, copies = (size, 1)
+            wanted = size
+            copies = 1
         else:
-            wanted, copies = (REGION, COPIES)
+            wanted = REGION
+            copies = COPIES
         with self._lock:
             shard = self._shard
             if shard is not None:

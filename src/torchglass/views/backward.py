@@ -63,11 +63,11 @@ class TiedTrace:
         self.complete = self.trace.complete
         self.sources = self.trace.sources
         self.measured = is_measured(self.trace)
-        backward = {
-            forward: [event for event in events if event.kind == "op"]
-            for forward, events in backward_events(self.trace).items()
-        }
-        moved = {event.id for events in backward.values() for event in events}
+        backward: dict[int, list[Event]] = {}
+        moved: set[int] = set()
+        for forward, events in backward_events(self.trace).items():
+            backward[forward] = [event for event in events if event.kind == "op"]
+            moved.update(event.id for event in backward[forward])
         new_ids: dict[int, int] = {}
         open_steps: list[int] = []
         """Forward steps with backward ops, which come after the last event inside the step."""

@@ -5,6 +5,14 @@ An event without a row is *hidden* in the node around it, which counts it::
     model(x)                  a row
       self.fc(x)              a row: a leaf module of torch.nn
         F.linear(…)           hidden in self.fc(x): torch's own (inner=True shows it)
+
+More words of this file:
+
+- The *anchor* of an event is the node whose row represents it: the event itself, or the node that it is hidden in.
+- A *closed* call is shown as one line, with everything inside it hidden: a constructor, for example.
+- A *helper* is an event that torch made in an expression of its own; helpers of one expression share a row.
+
+``_fill`` decides for each event whether it is shown, hidden or left out.
 """
 
 from __future__ import annotations
@@ -48,7 +56,10 @@ class ShownEvents(ShownNodes):
         """By event, the node that stands for it: itself, or the one that it is hidden in; -1 if there is none."""
         self._keys: dict[int, Hashable] = {}
         self._closed_by: dict[int, int] = {}
-        self._fill(None if options.only is None else self.distinct.matching(options.only))
+        matched = None
+        if options.only is not None:
+            matched = self.distinct.matching(options.only)
+        self._fill(matched)
 
     # ------------------------------------------------------------ Foldable
 

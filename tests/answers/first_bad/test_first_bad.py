@@ -162,7 +162,7 @@ def test_a_trace_without_statistics_is_refused() -> None:
 
 
 @BOTH
-def test_an_overflow_that_a_grad_scaler_skips_is_none(ops: bool) -> None:
+def test_an_overflow_that_a_grad_scaler_skips_does_not_count(ops: bool) -> None:
     model = nn.Linear(3, 1)
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=2.0**127)
     with tg.record(values="stats", ops=ops) as trace:

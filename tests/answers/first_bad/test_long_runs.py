@@ -126,7 +126,7 @@ def shrink(steps: int) -> None:
         optimizer.step()
 
 
-def test_it_is_told_in_which_iteration_and_how_the_input_looked_before() -> None:
+def test_it_is_shown_in_which_iteration_and_how_the_input_looked_before() -> None:
     with tg.record(values="stats") as trace:
         shrink(10)
     found = trace.first_bad()
@@ -136,7 +136,7 @@ def test_it_is_told_in_which_iteration_and_how_the_input_looked_before() -> None
     assert "  positive had min 1 → 0.7 → 0.27 → 0 in the last 4 calls" in lines
 
 
-def test_the_iteration_is_the_true_one_behind_events_that_were_not_kept() -> None:
+def test_the_iteration_is_the_true_one_after_events_that_were_dropped() -> None:
     with tg.record(values="stats", max_events=MOST) as trace:
         train(400, 150, "forward")
     found = trace.first_bad()

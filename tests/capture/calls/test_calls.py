@@ -103,7 +103,7 @@ def test_stacks_are_those_without_calls() -> None:
     assert stacks(calls="user", ops=True) == stacks(ops=True)
 
 
-def test_a_modules_forward_is_told_once() -> None:
+def test_a_modules_forward_is_shown_once() -> None:
     net = Net()
     with tg.record(calls="user") as trace:
         net(torch.ones(2, 3))
@@ -237,7 +237,7 @@ def test_everything_is_put_back() -> None:
         assert all(monitoring.get_tool(number) != "torchglass" for number in range(6))
 
 
-def test_a_thread_that_goes_on_is_let_go() -> None:
+def test_a_thread_that_keeps_running_is_released() -> None:
     block_ended, seen = threading.Event(), []
 
     def work() -> None:
@@ -258,7 +258,7 @@ def test_a_thread_that_goes_on_is_let_go() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_child_is_not_told() -> None:
+def test_a_forked_child_does_not_call_it() -> None:
     with tg.record(calls="user") as trace:
         child = os.fork()
         if child == 0:

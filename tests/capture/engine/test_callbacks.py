@@ -79,7 +79,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_the_callbacks_are_compiled_and_gone_behind_the_block() -> None:
+def test_the_callbacks_are_compiled_and_removed_after_the_block() -> None:
     with tg.record(variables=True):
         found = registered()
     assert {type(each) for each in found} == {compiled.extension.Callback}
@@ -119,7 +119,7 @@ def test_a_call_that_an_exception_leaves_is_left_to_python(asked: list[str]) -> 
     assert [each for each in asked if each in ("start", "instruction", "unwind")] == ["start", "instruction", "unwind"]
 
 
-def test_places_where_nothing_is_stored_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_where_nothing_is_stored_are_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts: list[tuple[str, bool]] = []
     callbacks = monitoring.MonitoringCore.callbacks
 
@@ -153,7 +153,7 @@ def test_places_where_nothing_is_stored_are_told_once(monkeypatch: pytest.Monkey
     assert {name for name, _ in again} == {"PY_START", "INSTRUCTION", "PY_RETURN"}
 
 
-def test_another_tool_is_told_as_much_as_without_us() -> None:
+def test_another_tool_sees_as_much_as_without_us() -> None:
     def followed(n: int) -> int:
         total = sum(each * n for each in range(3))
         return total
@@ -237,7 +237,7 @@ def test_callbacks_that_are_replaced_while_they_are_at_work() -> None:
 
     def begin_another(change: VariableChange) -> None:
         inner = Told()
-        with following(test_places_where_nothing_is_stored_are_told_once, inner):
+        with following(test_places_where_nothing_is_stored_are_shown_once, inner):
             pass
 
     sink = Told(begin_another)

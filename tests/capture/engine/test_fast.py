@@ -324,7 +324,7 @@ def test_names_that_torch_gives_to_arguments_are_no_affair_of_pythons() -> None:
     assert "dtype=torch.float64" in event.args
 
 
-def test_what_runs_inside_an_optimizers_step_does_not_ask_python_whether_it_is_under_way() -> None:
+def test_what_runs_inside_an_optimizers_step_does_not_ask_python_whether_the_step_is_running() -> None:
     parameters = [nn.Parameter(torch.ones(2)) for _ in range(10)]
     optimizer = torch.optim.AdamW(parameters, foreach=False)
     with tg.record() as trace:

@@ -240,7 +240,7 @@ def test_objects_that_die_while_their_variable_is_looked_at() -> None:
 
 
 @BY_LINES
-def test_a_profiler_is_told_as_much_as_without_us() -> None:
+def test_a_profiler_sees_as_much_as_without_us() -> None:
     def helper(x: torch.Tensor) -> torch.Tensor:
         y = torch.relu(x)
         return y

@@ -40,7 +40,7 @@ def _thrice(model: nn.Module) -> list[str]:
     return first
 
 
-def test_settings_that_changed_between_blocks_are_told_as_they_are_now() -> None:
+def test_settings_that_changed_between_blocks_are_shown_as_they_are_now() -> None:
     dropout = nn.Dropout(0.5).eval()
     model = nn.Sequential(dropout, nn.Linear(2, 2))
     assert _thrice(model)[1:] == ["p=0.5, inplace=False", "in_features=2, out_features=2, bias=True"]
@@ -52,7 +52,7 @@ def test_settings_that_changed_between_blocks_are_told_as_they_are_now() -> None
 @pytest.mark.parametrize(
     ("factor", "shown"), [(1, "factor=1"), (1.0, "factor=1.0"), (True, "factor=True"), ("1", "factor='1'")]
 )
-def test_settings_that_are_equal_and_not_the_same_are_told_apart(factor: Any, shown: str) -> None:
+def test_settings_that_are_equal_and_not_the_same_are_distinguished(factor: Any, shown: str) -> None:
     root = nn.Sequential(Scaled(factor))
     assert _thrice(root)[1] == f"{shown}, word='plain'"
 

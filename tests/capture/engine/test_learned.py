@@ -86,7 +86,7 @@ def test_a_replaced_method_that_is_no_event_runs_once_too(monkeypatch: pytest.Mo
     assert told == [1]
 
 
-def test_a_function_of_the_programs_own_that_torch_is_told_of_runs_as_it_is() -> None:
+def test_a_registered_function_of_the_program_runs_as_it_is() -> None:
     def doubled(x: Any) -> Any:
         if torch.overrides.has_torch_function_unary(x):
             return torch.overrides.handle_torch_function(doubled, (x,), x)
@@ -128,7 +128,7 @@ def test_a_file_that_was_edited_between_two_blocks_is_shown_as_it_ran(tmp_path: 
     assert [(each.source, each.line) for each in trace.events(kind="function")] == [("return x.tanh()", 3)]
 
 
-def test_classes_of_one_name_are_told_apart() -> None:
+def test_classes_of_one_name_are_distinguished() -> None:
     def make(size: int) -> nn.Module:
         class Layer(nn.Module):
             def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ class _Names(torch.overrides.TorchFunctionMode):
 
 @pytest.mark.parametrize("modes", [1, 2])
 @pytest.mark.parametrize("options", [{}, {"ops": True}, {"values": "stats"}], ids=["modules", "ops", "statistics"])
-def test_a_mode_of_the_program_is_told_what_it_would_be_told(modes: int, options: dict[str, Any]) -> None:
+def test_a_mode_of_the_program_sees_the_same_as_without_us(modes: int, options: dict[str, Any]) -> None:
     """With functions=False ours is none of the modes: whatever we read would be told to theirs."""
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
 

@@ -216,7 +216,7 @@ def test_the_compiled_engine_asks_python_only_which_events_are_meant(
     assert others == {options["values"] != "stats"}
 
 
-def test_an_answer_is_that_of_the_recordings_that_are_under_way() -> None:
+def test_an_answer_is_that_of_the_recordings_that_are_running() -> None:
     x = torch.ones(2)
     with tg.record(values=tg.select(function="exp")) as outer:
         for number in range(6):

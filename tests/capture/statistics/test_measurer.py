@@ -127,7 +127,7 @@ def test_a_parameter_is_not_read_again_for_a_gradient_that_was_set_or_for_its_vi
 
 
 @pytest.mark.parametrize("ops", [False, True])
-def test_what_is_written_beside_the_version_is_measured_in_its_own_views(ops: bool) -> None:
+def test_writes_that_no_version_counts_are_measured_in_their_own_views(ops: bool) -> None:
     x = torch.ones(4, 4)
     x.add_(1)
     with tg.record(ops=ops, values="stats") as trace:
@@ -218,7 +218,7 @@ def test_statistics_are_kept_in_bundles_and_asked_in_sql(tmp_path: Path) -> None
         assert f"statistics of 2 values, by {WAY}" in str(each)
 
 
-def test_a_negative_zero_is_told_alike_before_and_after_saving(tmp_path: Path) -> None:
+def test_a_negative_zero_is_shown_alike_before_and_after_saving(tmp_path: Path) -> None:
     """SQLite keeps no sign of a zero: what a view prints must not depend on where the trace comes from."""
     with tg.record(values="stats") as trace:
         torch.full((3,), -0.0).clone()

@@ -92,7 +92,7 @@ def test_every_number_of_two_bytes(dtype: Any) -> None:
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("size", [1, 7, 8, 31, 32, 33, 16_384, 16_385, 50_000])
-def test_one_number_that_is_not_finite_is_found_wherever_it_stands(odd: float, size: int) -> None:
+def test_one_number_that_is_not_finite_is_found_at_every_place(odd: float, size: int) -> None:
     numbers = torch.randn(size, generator=torch.Generator().manual_seed(size)) + 5
     for at in {0, size // 2, size - 1}:
         changed = numbers.clone()

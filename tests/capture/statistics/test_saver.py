@@ -230,7 +230,7 @@ def test_what_is_written_to_a_file_is_in_its_mapping_and_never_in_one_of_the_pro
     assert other.read_bytes() == b""
 
 
-def test_what_only_dropped_events_showed_is_let_go_of_and_gives_its_budget_back() -> None:
+def test_copies_that_only_dropped_events_show_are_released_and_free_their_budget() -> None:
     """80 MB go through 4,000 events, of which 400 are kept; the budget is 20 MB."""
     with tg.record(values="all", max_bytes=20_000_000, max_events=400) as trace:
         x = torch.zeros(5_000)
@@ -242,7 +242,7 @@ def test_what_only_dropped_events_showed_is_let_go_of_and_gives_its_budget_back(
     assert len(trace.kept()) < 900
 
 
-def test_a_mark_beside_it_is_the_same_value() -> None:
+def test_a_mark_next_to_it_is_the_same_value() -> None:
     with tg.record(values="all") as trace:
         x = torch.ones(3) + 1
         tg.mark("x", x)

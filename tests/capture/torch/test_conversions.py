@@ -71,7 +71,7 @@ def test_there_and_back() -> None:
     assert third.data_ptr() == first.data_ptr()
 
 
-def test_errors_go_on_and_are_told() -> None:
+def test_errors_are_raised_again_and_reported() -> None:
     with pytest.raises(TypeError), tg.record() as trace:
         torch.from_numpy([1])  # type: ignore[arg-type]
     event = next(trace.events(function="from_numpy"))

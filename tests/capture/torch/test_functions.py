@@ -259,7 +259,7 @@ def test_a_mode_below_ours_sees_the_same() -> None:
     assert [e.name for e in trace.events()] == ["F.gumbel_softmax"]
 
 
-def test_a_subclass_sees_the_same_and_is_shown_as_such() -> None:
+def test_a_subclass_sees_the_same_and_is_shown_as_a_subclass() -> None:
     x = X.as_subclass(Named)
     Named.seen.clear()
     F.gelu(x + 1)

@@ -54,7 +54,7 @@ def test_runs_of_backward_are_counted_where_torch_reports_the_method_alone() -> 
 
 
 @needs_autograd_backward
-def test_a_call_of_autograd_backward_is_told_too() -> None:
+def test_a_call_of_autograd_backward_is_shown_too() -> None:
     net = nn.Linear(2, 2)
     with tg.record() as trace:
         torch.autograd.backward([net(X).sum()])
@@ -77,7 +77,7 @@ def test_backward_that_reaches_no_parameter_leaves_them_without() -> None:
     assert "no gradient: Linear (2 parameters)" in str(trace)
 
 
-def test_accumulation_is_told_each_time_with_the_sum_so_far() -> None:
+def test_accumulation_is_shown_each_time_with_the_sum_so_far() -> None:
     net = nn.Linear(2, 1, bias=False)
     with tg.record(values="stats") as trace:
         for _ in range(3):

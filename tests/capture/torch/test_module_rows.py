@@ -47,7 +47,7 @@ def test_paths_are_those_that_torch_gives(width: int) -> None:
     assert {"", "first", "blocks.0", f"blocks.{width - 1}", "grid.a.1", "grid.b.0"} <= set(called)
 
 
-def test_a_module_is_sought_where_its_caller_stands() -> None:
+def test_a_module_is_searched_below_its_caller() -> None:
     """The same module is in two branches, and each call has the path of its own branch."""
 
     class Branch(nn.Module):

@@ -292,7 +292,7 @@ def test_forward_called_directly_makes_no_module_event() -> None:
     assert len(list(trace.events(kind="function"))) > 0
 
 
-def test_modules_made_and_dropped_inside_are_told_apart_and_freed() -> None:
+def test_modules_made_and_dropped_inside_are_distinguished_and_freed() -> None:
     with tg.record() as trace:
         for width in (1, 2, 3):
             layer = nn.Linear(3, width)

@@ -126,7 +126,7 @@ def test_each_recording_writes_its_own_options() -> None:
         assert rows.encoded_recording(given.name, 1, 2.5, 3, given.as_text()) == rows.encoded(row)
 
 
-def test_another_with_statement_is_told_from_the_last_one() -> None:
+def test_another_with_statement_is_not_taken_for_the_last_one() -> None:
     def enter(block: Any) -> tuple[str, ...]:
         block.__enter__()
         torch.ones(1)

@@ -229,9 +229,7 @@ def test_jit_trace_makes_the_same_and_warns_the_same(tracer: Callable[[], str], 
 
 @pytest.mark.parametrize("tracer", [jit_module, jit_conversion])
 @pytest.mark.parametrize("options", [{"functions": False}, {}], ids=["modules", "functions"])
-def test_jit_trace_has_nothing_of_what_is_read_beside_functions(
-    tracer: Callable[[], str], options: dict[str, Any]
-) -> None:
+def test_jit_trace_does_not_see_what_we_read(tracer: Callable[[], str], options: dict[str, Any]) -> None:
     """Parameters of modules, and memory that a tensor shares with an array."""
     graph_and_warnings(tracer)
     plain = graph_and_warnings(tracer)

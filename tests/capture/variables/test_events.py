@@ -63,7 +63,7 @@ def test_a_value_knows_the_function_or_op_that_made_it(ops: bool) -> None:
     assert producer.line == event.line
 
 
-def test_the_module_under_way_is_told() -> None:
+def test_the_running_module_is_shown() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -383,7 +383,7 @@ class TestStacks:
         assert callers == [["first", "numbers"], ["second", "numbers"]]
 
 
-def test_variables_are_followed_behind_errors_in_functions_and_modules() -> None:
+def test_variables_are_followed_after_errors_in_functions_and_modules() -> None:
     def run() -> None:
         for wrong in (lambda: torch.ones(2) @ torch.ones(3), lambda: nn.Linear(2, 2)(torch.ones(1, 3))):
             with pytest.raises(RuntimeError):

@@ -79,7 +79,7 @@ def test_the_import_of_an_installed_package_is_out_of_scope_and_its_functions_ar
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_an_own_module_is_in_scope_also_behind_what_it_imports(core: str, folder: Path) -> None:
+def test_an_own_module_is_in_scope_also_after_what_it_imports(core: str, folder: Path) -> None:
     assert followed(core, lambda: importlib.import_module("tgown_outer")) == ["300", "301"]
 
 

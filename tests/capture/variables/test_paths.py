@@ -43,7 +43,7 @@ def test_other_signs_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_what_an_owner_took_along_is_told_as_deleted(core: str) -> None:
+def test_what_an_owner_took_along_is_shown_as_deleted(core: str) -> None:
     def run() -> None:
         box: Any = Box()
         box.inner = Box()
@@ -87,7 +87,7 @@ def test_the_value_of_another_owner_is_compared_with_that_of_the_last(core: str)
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_several_statements_on_a_line_are_told_by_the_one_that_did_it(core: str) -> None:
+def test_several_statements_on_a_line_are_shown_by_the_one_that_did_it(core: str) -> None:
     if not FOLLOWS_INSTRUCTIONS[core]:
         pytest.skip("on Python 3.12 settrace does not follow single instructions")
 

@@ -54,7 +54,7 @@ def test_the_trace_function_is_there_again_after_a_call(act: Callable[[], None],
 
 
 @needs_settrace
-def test_it_is_not_told_of_what_our_handlers_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_see_what_our_handlers_call(monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[str] = []
     plan_for = engine_module.Engine.plan_for
 

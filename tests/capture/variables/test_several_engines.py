@@ -40,7 +40,7 @@ def second_only() -> int:
     return second
 
 
-def test_what_one_engine_had_no_use_for_is_told_to_the_next(core: str) -> None:
+def test_the_next_engine_gets_events_that_another_engine_disabled(core: str) -> None:
     found: list[list[tuple[str, object]]] = []
     for name in ("first", "second", "first"):
         sink = Told()

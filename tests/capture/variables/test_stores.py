@@ -49,7 +49,7 @@ def test_the_offset_is_that_of_the_store(core: str) -> None:
     assert texts == ["first", "rest" if sys.version_info < (3, 13) else "first", "rest.append(first)"]
 
 
-def test_a_closures_variable_is_told_once_under_its_owner(core: str) -> None:
+def test_a_closures_variable_is_shown_once_under_its_owner(core: str) -> None:
     def program() -> None:
         count, log = 0, []
 
@@ -72,7 +72,7 @@ def test_a_closures_variable_is_told_once_under_its_owner(core: str) -> None:
 counted = 0
 
 
-def test_a_global_is_told_where_it_is_stored(core: str) -> None:
+def test_a_global_is_shown_where_it_is_stored(core: str) -> None:
     globals()["counted"] = 0
 
     def program() -> None:
@@ -120,7 +120,7 @@ def test_a_comprehension_in_a_class_body(core: str) -> None:
     ]  # fmt: skip
 
 
-def test_an_exceptions_name_is_told_each_time_and_its_hidden_end_never(core: str) -> None:
+def test_an_exceptions_name_is_shown_each_time_and_its_hidden_end_never(core: str) -> None:
     if not FOLLOWS_INSTRUCTIONS[core]:
         pytest.skip(NO_INSTRUCTIONS)
 
@@ -246,7 +246,7 @@ def test_serials_tell_one_call_from_the_next(core: str) -> None:
     assert listing.of("got") == [("assigned", "'a'"), ("assigned", "'b'")]
 
 
-def test_calls_are_told_to_a_sink_that_asks(core: str) -> None:
+def test_a_sink_that_asks_gets_the_calls(core: str) -> None:
     def fails() -> None:
         try:
             {}["x"]  # type: ignore[index]
@@ -270,7 +270,7 @@ def test_calls_are_told_to_a_sink_that_asks(core: str) -> None:
         stops()
 
     sink = Calls()
-    watched(program, "nothing", core=core, sink=sink, code=in_file(test_calls_are_told_to_a_sink_that_asks))
+    watched(program, "nothing", core=core, sink=sink, code=in_file(test_a_sink_that_asks_gets_the_calls))
     entered = {name: serial for what, name, serial, *_ in sink.calls if what == "entered"}
     callers = {name: rest[0] for what, name, _, *rest in sink.calls if what == "entered"}
     left = {each[1]: each[2] for each in sink.calls if each[0] == "left"}
@@ -336,7 +336,7 @@ def idle() -> bool:
     return True
 
 
-def test_of_several_statements_on_a_line_the_right_one_is_told(core: str) -> None:
+def test_of_several_statements_on_a_line_the_right_one_is_shown(core: str) -> None:
     if not FOLLOWS_INSTRUCTIONS[core]:
         pytest.skip(NO_INSTRUCTIONS)
     text = """

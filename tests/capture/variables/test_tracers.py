@@ -108,7 +108,7 @@ def test_a_tracer_that_installs_itself_at_each_call_is_kept_alive_and_so_are_we(
     assert calls.count("line step") == 2
 
 
-def test_a_program_that_changes_settrace_is_told_of(core: str) -> None:
+def test_a_note_says_that_the_program_changed_settrace(core: str) -> None:
     def program() -> None:
         x = 1
         sys.settrace(None)

@@ -151,7 +151,7 @@ def test_the_same_exception_goes_on_and_all_is_put_back(core: str) -> None:
         assert left == (0, 0)
 
 
-def test_nothing_is_told_after_the_block(core: str) -> None:
+def test_nothing_is_shown_after_the_block(core: str) -> None:
     def numbers() -> Any:
         for n in range(9):
             yield n
@@ -170,7 +170,7 @@ def test_nothing_is_told_after_the_block(core: str) -> None:
     assert len(listing.rows) == told
 
 
-def test_a_thread_that_outlives_the_block_is_let_go(core: str) -> None:
+def test_a_thread_that_outlives_the_block_is_released(core: str) -> None:
     go_on, ready, traced = threading.Event(), threading.Event(), []
 
     def step(n: int) -> int:

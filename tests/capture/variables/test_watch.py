@@ -65,7 +65,7 @@ class Thing:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_an_attribute_is_told_once_however_many_frames_see_it(core: str) -> None:
+def test_an_attribute_is_shown_once_however_many_frames_see_it(core: str) -> None:
     def program() -> None:
         thing = Thing()
         thing.fill()
@@ -182,7 +182,7 @@ def test_functions_without_a_watched_name_are_not_followed() -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_what_a_test_runner_is_told_meanwhile_is_nobody_s_variable(core: str) -> None:
+def test_variables_of_a_test_runner_are_not_followed(core: str) -> None:
     """pytest-xdist hands out tests to its processes by a thread that reads messages, with variables of such names."""
     message = dumps([1358, 1359])
 

@@ -58,7 +58,7 @@ for _ in range(steps):  × 12
     )
 
 
-def test_threads_are_told_apart() -> None:
+def test_threads_are_distinguished() -> None:
     trace = recorded("threads")
     others = {event.thread for event in trace.events(kind="module")} - {"MainThread"}
     titles = [line for line in lines_of(trace) if line.startswith("── thread ")]

@@ -180,7 +180,7 @@ def test_every_op_has_its_step(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["attention", "mlp", "structured_outputs", "expressions", "recursion"])
-def test_a_step_stands_under_the_lines_of_its_stack(name: str) -> None:
+def test_a_step_is_under_the_lines_of_its_stack(name: str) -> None:
     trace = programs.recorded(name, ops=True)
     view = view_of(trace, fold=False, frames="all")
     above: list[Row] = []

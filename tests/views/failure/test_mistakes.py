@@ -58,7 +58,7 @@ def test_the_first_screen_has_the_line_and_the_reason(name: str, width: int) -> 
         assert line_of_the_mistake(name) in places, screen
 
 
-def test_the_story_stands_alone_and_says_how_to_see_the_rest() -> None:
+def test_the_story_is_complete_and_says_how_to_see_the_rest() -> None:
     lines = story_of("skip")
     assert len(lines) <= SCREEN + 6
     assert "show(trace, 'tree')" in lines[-1]

@@ -76,7 +76,7 @@ def test_a_step_between_forward_and_backward() -> None:
     ]
 
 
-def test_an_error_of_other_code_is_told_with_what_came_before() -> None:
+def test_an_error_of_other_code_is_shown_with_what_came_before() -> None:
     """It said that no exception left the block."""
 
     def program() -> int:

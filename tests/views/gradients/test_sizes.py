@@ -65,7 +65,7 @@ def test_the_line_that_cuts_the_graph_and_who_is_in_no_optimizer_are_named() -> 
     assert "Deep.extra.weight" in forgotten
 
 
-def test_what_an_optimizer_holds_and_nothing_uses_is_named_beside_a_cut() -> None:
+def test_what_an_optimizer_holds_and_nothing_uses_is_named_next_to_a_cut() -> None:
     net = nn.ModuleDict({"cut": nn.Linear(4, 4), "head": nn.Linear(4, 1), "never": nn.Linear(4, 4)})
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with tg.record() as trace:

@@ -263,7 +263,7 @@ def test_what_backward_saved_is_drawn_only_where_its_steps_are() -> None:
     assert ("detach", "mul.Tensor") in pairs(trace, inner=True)  # as torch saved it
 
 
-def test_many_values_from_outside_are_told_by_their_number() -> None:
+def test_many_values_from_outside_are_shown_by_their_number() -> None:
     given = [torch.ones(2) for _ in range(400)]
     flow = flow_of(record(lambda: torch.stack(given)))
     (outside,) = flow.levels[-1].outside

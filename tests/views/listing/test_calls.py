@@ -289,7 +289,7 @@ def main():
 
 
 @pytest.mark.parametrize("ops", [False, True])
-def test_changes_of_variables_are_told_of_steps_and_are_none(tmp_path: Path, ops: bool) -> None:
+def test_changes_of_variables_are_no_steps(tmp_path: Path, ops: bool) -> None:
     module = module_of(tmp_path, SUM)
     with tg.record(ops=ops, variables=["total"]) as trace:
         module.main()
@@ -298,7 +298,7 @@ def test_changes_of_variables_are_told_of_steps_and_are_none(tmp_path: Path, ops
     assert said(listing, "total +=") == ["total: f32[]"]
 
 
-def test_what_is_yielded_is_told_whole(tmp_path: Path) -> None:
+def test_what_is_yielded_is_shown_whole(tmp_path: Path) -> None:
     listing = of_text(
         tmp_path,
         """

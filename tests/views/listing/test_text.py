@@ -303,7 +303,7 @@ def test_form_feeds_are_kept(tmp_path: Path) -> None:
     assert "return x * 2  # → f32[2]" in copy
 
 
-def test_how_often_and_how_many_are_told_apart(tmp_path: Path) -> None:
+def test_how_often_and_how_many_are_distinguished(tmp_path: Path) -> None:
     text = """\
 import torch
 

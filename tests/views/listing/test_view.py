@@ -433,7 +433,7 @@ def test_a_selection_counts_its_own_steps_and_hides_none_of_what_ran() -> None:
     assert not note(listing, "best =").notes
 
 
-def test_modules_are_told_apart(tmp_path: Path) -> None:
+def test_modules_are_distinguished(tmp_path: Path) -> None:
     text = """\
 import torch
 from torch import nn
@@ -546,7 +546,7 @@ def test_of_two_returns_neither_is_guessed(tmp_path: Path) -> None:
     assert not words(listing, "one of two")
 
 
-def test_a_return_of_which_a_part_is_known_ran_all_the_same(tmp_path: Path) -> None:
+def test_a_return_with_one_known_part_counts_as_run(tmp_path: Path) -> None:
     listing = listing_of(tmp_path, RETURNS)
     assert note(listing, "return x, x * 3").runs == 2
     assert words(listing, "return x, x * 3") == ["→ (…, f32[2, 3])"]
@@ -1035,7 +1035,7 @@ def test_a_loop_that_begins_with_the_letter_of_its_variable_names_it(tmp_path: P
     assert told["for f in [3, 4]:"] == "f: 3|4 ×2"
 
 
-def test_a_generator_expression_is_told_where_it_is_consumed(tmp_path: Path) -> None:
+def test_a_generator_expression_is_shown_where_it_is_consumed(tmp_path: Path) -> None:
     told = notes_by_line(tmp_path, FOLLOWED)
     assert told["total = sum(parts)"] == "(f64[] ×5)"
     assert told["longest = list(noise(3))"] == "(f32[1–3] ×3)"

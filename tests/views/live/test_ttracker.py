@@ -71,13 +71,13 @@ def test_values_by_kind():
     assert lines.torch_shape(None) == "?"
 
 
-def test_a_long_string_is_cut_and_its_length_told():
+def test_a_long_string_is_cut_and_its_length_shown():
     text = lines.string("ab" * 1000).text
     assert text.endswith("… (2,000 characters)")
     assert len(text) < 130
 
 
-def test_a_tuple_is_told_item_by_item_and_a_long_one_ends_in_a_count():
+def test_a_tuple_is_shown_item_by_item_and_a_long_one_ends_in_a_count():
     items = [lines.literal(str(number)) for number in range(3)]
     assert list(lines.outputs(ENGLISH, 1, items, 3)) == [
         "│   ├─ output[0] value: 0",
@@ -87,7 +87,7 @@ def test_a_tuple_is_told_item_by_item_and_a_long_one_ends_in_a_count():
     assert list(lines.outputs(ENGLISH, 0, items, 1003))[-1] == "├─ … 1,000 more"
 
 
-def test_figures_behind_a_value():
+def test_statistics_after_a_value():
     shown = lines.with_statistics(VIDEO, [("sum", 6), ("mean", 1 / 3), ("min", None), ("max", True)])
     assert shown.text == VIDEO.text + " | sum=6 | mean=0.333333 | min=— | max=True"
 

@@ -134,7 +134,7 @@ def test_a_class_is_no_function_whatever_its_first_line_says() -> None:
     assert _pieces("/lib/site-packages/a.py", rows, {12}) == [(1, 1), (11, 14)]
 
 
-def test_statistics_are_told_also_where_nothing_is_finite() -> None:
+def test_statistics_are_shown_also_where_nothing_is_finite() -> None:
     assert plain(Stats(4, 1, 1, 1, 0, 2.0, 2.0, 2.0, 0.0, 2.0)) == {
         "mean": 2.0, "std": 0.0, "min": 2.0, "max": 2.0, "nan": 1, "inf": 2, "zeros": 0,
     }  # fmt: skip

@@ -102,7 +102,7 @@ def test_what_agrees_is_green_and_what_does_not_is_red(browser: Any, tmp_path: P
     is_fine(page)
 
 
-def test_the_selected_step_has_its_like_beside_it(browser: Any, tmp_path: Path) -> None:
+def test_the_selected_step_has_its_like_next_to_it(browser: Any, tmp_path: Path) -> None:
     page, _, _ = opened(browser, tmp_path, Reference, Port)
     page.ask("torchglass.select(torchglass.model.items.find((item) => item.title === 'wide').nodes[0])")
     assert "up = self.wide(inputs)" in page.page.locator(".pane.other .line.selected").inner_text()

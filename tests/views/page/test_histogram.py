@@ -54,7 +54,7 @@ def test_what_is_not_finite_has_no_bar() -> None:
     ],
     ids=lambda content: str(content.dtype),
 )  # fmt: skip
-def test_where_there_is_nothing_to_draw_there_is_nothing(content: Any) -> None:
+def test_an_empty_trace_draws_nothing(content: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert spread(content) == {}

@@ -83,7 +83,7 @@ def test_the_pictures_in_the_documents_are_what_is_drawn(name: str, tmp_path: Pa
     assert (tmp_path / "a.svg").read_text(encoding="utf-8") == kept.read_text(encoding="utf-8"), "run `make gallery`"
 
 
-def test_what_is_not_finite_stands_at_the_edges_that_carry_it() -> None:
+def test_what_is_not_finite_is_at_the_edges_that_carry_it() -> None:
     with tg.record(values="stats") as trace:
         x = torch.tensor([-1.0, 1.0, 4.0])
         y = x.log()

@@ -50,7 +50,7 @@ def test_before_the_value_went_bad_nothing_is_red(browser: Any, tmp_path: Path) 
     is_fine(page)
 
 
-def test_a_word_beside_a_line_counts_the_round_that_is_shown(browser: Any, tmp_path: Path) -> None:
+def test_a_word_next_to_a_line_counts_the_round_that_is_shown(browser: Any, tmp_path: Path) -> None:
     norm = nn.LayerNorm(4)
     with tg.record(values="stats") as trace:
         for step in range(3):

@@ -76,7 +76,7 @@ def test_series_are_the_norms_that_the_program_sees(recorded: Any) -> None:
                 assert isclose(norm, together(own, module), rel_tol=0.01)
 
 
-def test_a_gradient_that_is_not_finite_is_none(recorded: Any) -> None:
+def test_a_gradient_that_is_not_finite_does_not_count(recorded: Any) -> None:
     weight = torch.ones(3, requires_grad=True)
     module = nn.Module()
     module.weight = nn.Parameter(weight.detach())

@@ -30,7 +30,7 @@ def test_an_index_or_a_count_is_never_rounded() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_told_of_one_value() -> None:
+def test_what_is_shown_of_one_value() -> None:
     assert stats_word(NORMAL) == "μ 0.012 σ 0.99 [−3.1, 2.9]"
     assert stats_word(NORMAL._replace(nan=4, neginf=1200)) == "μ 0.012 σ 0.99 [−3.1, 2.9] 4 NaN, 1,200 −Inf"
     assert stats_word(Stats(1, 0, 0, 0, 0, 2.5, 2.5, 2.5, 0, 2.5)) == "= 2.5"
@@ -42,7 +42,7 @@ def test_what_is_told_of_one_value() -> None:
     assert stats_word(Stats(0, 0, 0, 0, 0, nan, nan, nan, nan, nan)) == ""
 
 
-def test_of_several_values_ranges_are_told_and_what_is_not_finite_is_added_up() -> None:
+def test_several_values_are_ranges_and_numbers_that_are_not_finite_are_added_up() -> None:
     other = NORMAL._replace(mean=0.5, std=2.0, max=7.0, nan=2)
     assert range_word([NORMAL, other]) == "μ 0.012 … 0.5 σ 0.99 … 2 [−3.1, 7]"
     assert alarm_word([NORMAL, other, other]) == "4 NaN"
@@ -60,7 +60,7 @@ class Net(nn.Module):
         return (low - high).log()
 
 
-def test_the_tree_and_the_table_have_them_behind_the_shapes() -> None:
+def test_the_tree_and_the_table_have_them_after_the_shapes() -> None:
     with tg.record(values="stats") as trace:
         Net()(torch.tensor([4.0, 0.0, 1.0, 1.0]))
     tree = tg.render(trace, width=140)

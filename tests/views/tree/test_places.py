@@ -69,7 +69,7 @@ def main():
 """
 
 
-def test_a_checkpoint_stands_as_it_is_written(tmp_path: Path) -> None:
+def test_a_checkpoint_is_shown_as_it_is_written(tmp_path: Path) -> None:
     module = module_of(tmp_path, CHECKPOINTED)
     with tg.record() as trace:
         module.main()

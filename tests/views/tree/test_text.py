@@ -145,7 +145,7 @@ def test_a_chain_of_targets_is_as_written() -> None:
     assert texts[:3] == ["a = c = x.clone()", "a, c = x.clone()", "a = b, c = x.clone()"]
 
 
-def test_devices_are_told_where_they_change() -> None:
+def test_devices_are_shown_where_they_change() -> None:
     make = Maker()
     make.add("function", "Tensor.to", None, "x.cuda()", inputs=[(3,)], outputs=[tensor((3,), device="cuda:0")])
     assert "f32[3] @ cpu → f32[3] @ cuda:0" in lines_of(HandmadeTrace(make.made))[0]

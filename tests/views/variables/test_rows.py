@@ -64,7 +64,7 @@ def test_calls_that_differ_say_in_how_many_each_change_was() -> None:
 
 
 @pytest.mark.parametrize(("lengths", "word"), [((2, 2, 2), "→ 2 items"), ((2, 3, 4), "→ 2 items … 4 items")])
-def test_equal_lengths_are_told_once(lengths: tuple[int, ...], word: str) -> None:
+def test_equal_lengths_are_shown_once(lengths: tuple[int, ...], word: str) -> None:
     def run() -> None:
         for number, length in enumerate(lengths):
             x = [number] * length
@@ -97,7 +97,7 @@ def test_the_rows_of_another_thread_name_their_file() -> None:
         assert f"{Path(__file__).name}:" in placed, lines
 
 
-def test_shapes_that_alternate_are_told_as_pairs() -> None:
+def test_shapes_that_alternate_are_shown_as_pairs() -> None:
     layers = [torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)] * 2
 
     def run(h: torch.Tensor) -> None:

@@ -113,7 +113,7 @@ note: the variable 'vidoe' never appeared in the block"""
     )
 
 
-def test_equal_calls_are_told_once() -> None:
+def test_equal_calls_are_shown_once() -> None:
     once, often = lines_of(video(), 110, names="video"), lines_of(video(5), 110, names="video")
     assert often[0] == "video in load · 5 calls alike"
     assert often[1:-2] == once[1:-2]

@@ -65,7 +65,7 @@ def news(block: Block) -> list[list[str]]:
 @pytest.mark.parametrize("order", ["variable", "time"])
 @pytest.mark.parametrize("fold", [True, False])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_change_stands_in_exactly_one_row(name: str, order: str, fold: bool) -> None:
+def test_every_change_is_in_exactly_one_row(name: str, order: str, fold: bool) -> None:
     trace = programs.recorded(name, variables=True)
     view = view_of(trace, order=order, fold=fold)
     told = sorted(change.id for row in rows_in(view) for change in row.changes)
@@ -447,7 +447,7 @@ def test_any_trace_has_the_life_of_its_tensor_variables() -> None:
     assert {block.variable.name for block in guessed.blocks} == {"left", "right", "y"}
 
 
-def test_results_that_are_tuples_themselves_are_told_apart() -> None:
+def test_results_that_are_tuples_themselves_are_distinguished() -> None:
     rnn = torch.nn.LSTM(3, 4)
 
     def program() -> None:

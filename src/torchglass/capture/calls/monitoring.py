@@ -50,7 +50,8 @@ class MonitoredCalls:
 
     def callbacks(self, depth: int) -> dict[int, Callable[..., Any]]:
         """Return the callback for each event; the frame that runs is ``depth`` calls above the callback."""
-        events, disable = _monitoring.events, _monitoring.DISABLE
+        events = _monitoring.events
+        disable = _monitoring.DISABLE
         return {
             events.PY_START: _make_start(self, depth),
             events.PY_RESUME: lambda code, offset: disable,

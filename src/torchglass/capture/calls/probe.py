@@ -23,7 +23,8 @@ from torchglass.system import get_ident
 USER = "user"
 IS_FUNCTION = 0x1 | 0x2
 """The flags CO_OPTIMIZED and CO_NEWLOCALS, which functions have, and bodies of modules and classes do not."""
-VARARGS, VARKEYWORDS = 0x4, 0x8
+VARARGS = 0x4
+VARKEYWORDS = 0x8
 INSTALLED = ("/site-packages/", "/dist-packages/")
 _INLINE = frozenset(["<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"])
 _UNKNOWN: Any = object()
@@ -147,7 +148,8 @@ class CallsProbe:
     def _open_call(
         self, log: ThreadLog, plan: CallPlan, frame: FrameType, before: tuple[int, int, int]
     ) -> None:
-        session, caller = self.session, frame.f_back
+        session = self.session
+        caller = frame.f_back
         if log.steps:
             session.heal_steps(log, caller)
         with no_functions():

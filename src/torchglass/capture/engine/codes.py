@@ -229,12 +229,11 @@ def _class_row(cls: type) -> ClassRow:
         own = cls.__mro__[: cls.__mro__.index(Module)]
     else:
         own = cls.__mro__[:-1]
-    others = [
-        other
-        for each in own
-        for name, method in list(vars(each).items())
-        for other in _odd(each, name, method)
-    ]
+    others: list[list[Any]] = []
+    for each in own:
+        # A copy, because another thread may add attributes meanwhile.
+        for name, method in list(vars(each).items()):
+            others += _odd(each, name, method)
     ancestors = [[str(each.__module__), each.__qualname__] for each in own]
     return ClassRow(cls.__name__, list(names), rest, ancestors, others)
 

@@ -54,8 +54,10 @@ def make_open(session: SessionLike) -> Open:
     stacks = session.stacks
     put_arguments = _make_put_arguments(session)
     clock = perf_counter_ns
-    tracers, stack_ids = stacks.tracers, stacks.ids
-    watched, look = stacks.rounds.watched, stacks.rounds.look
+    tracers = stacks.tracers
+    stack_ids = stacks.ids
+    watched = stacks.rounds.watched
+    look = stacks.rounds.look
 
     def open_event(
         log: ThreadLog,
@@ -96,7 +98,8 @@ def make_open(session: SessionLike) -> Open:
             elif frame is not None:
                 # Most callers are one or two frames below the open event. Checking these two cases without a loop
                 # halves the cost.
-                code, above = frame.f_code, frame.f_back
+                code = frame.f_code
+                above = frame.f_back
                 if id(above) == anchor:
                     stack = stack_ids.get((base, id(code), frame.f_lasti))
                 elif above is not None and id(above.f_back) == anchor:
@@ -139,13 +142,16 @@ def _make_put_arguments(session: SessionLike) -> Callable[..., tuple[int, int, i
     """
     forms = session.forms
     value_of = session.values.plain_value_of
-    form_ids, describe = forms.ids, forms.describe
+    form_ids = forms.ids
+    describe = forms.describe
 
     def put_arguments(
         log: ThreadLog, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> tuple[int, int, int]:
-        ids, first = log.ids, log.id_at
-        free, found = first, log.found
+        ids = log.ids
+        first = log.id_at
+        free = first
+        found = log.found
         described: list[Any] = [len(args)]
         for arg in args:
             cls = type(arg)

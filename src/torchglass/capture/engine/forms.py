@@ -142,9 +142,8 @@ class Forms:
 
     def _renewed(self, log: ThreadWriter, words: list[int], form: Form | None) -> list[int]:
         words = list(words)
-        if (
-            form is None
-        ):  # the form is from an earlier generation, so the arguments are no longer known
+        # The form is from an earlier generation, so the arguments are no longer known.
+        if form is None:
             words[ARGS], words[INPUTS] = self.pin(form_of_result("…")), NONE
             return words
         count = _tensors_in(form)

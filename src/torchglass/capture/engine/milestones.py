@@ -71,7 +71,8 @@ def near_stack(
 def far_stack(table: StackTable, anchor: int, base: int, frame: FrameType | None) -> int:
     """Return the number of a deep stack. Walk to the anchor or the first milestone, and leave new milestones."""
     frames: list[FrameType] = []
-    each, above = frame, NONE
+    each = frame
+    above = NONE
     while each is not None:
         if id(each) == anchor:
             above = base

@@ -368,7 +368,8 @@ def _make_for_ops(table: ValueTable, journal: Journal) -> tuple[ValueOf, Written
 def _complete_pending(table: ValueTable, tensor: Tensor, known: tuple[Any, ...]) -> int:
     """Complete a pending value. Autograd has returned, so the version and ``requires_grad`` are final."""
     reference, value, _, meta, before = known
-    version, grad = tensor._version, tensor.requires_grad
+    version = tensor._version
+    grad = tensor.requires_grad
     if version or grad != meta[4]:
         meta = (*meta[:4], grad, meta[5])
         value = table.describe(value & NUMBER_MASK, meta, version, storage_address(tensor), before)

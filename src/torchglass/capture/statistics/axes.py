@@ -18,7 +18,8 @@ KERNELS = ("large_sketch", "sketch", "even_sketch", "short_sketch")
 """The kernels in sketch.cu; a packed order ends its head with an index into this tuple."""
 LOAD = 16
 """The number of bytes that a thread reads at once."""
-_HEAD, _AXIS = struct.Struct("=QIIII"), struct.Struct("=QIIq")
+_HEAD = struct.Struct("=QIIII")
+_AXIS = struct.Struct("=QIIq")
 SIZE = _HEAD.size + MOST_AXES * _AXIS.size
 """The size of a packed order in bytes."""
 

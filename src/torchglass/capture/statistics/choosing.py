@@ -63,9 +63,8 @@ class Chooser:
         """The names that ran, for each criterion."""
         self._is_met = False
         """Whether any event was selected."""
-        self._lock = (
-            RLock()
-        )  # reentrant: a `__del__` that calls torch may run while this thread holds the lock
+        # Reentrant: a `__del__` that calls torch may run while this thread holds the lock.
+        self._lock = RLock()
 
     def chooses(self, log: ThreadLog, at: int) -> bool:
         """Return whether the values of a record are selected. It is called when an event opens and when it closes."""
@@ -99,7 +98,8 @@ class Chooser:
 
     def _fits_call(self, what: int) -> bool:
         """Return whether a callee fits, by kind and name alone; building an event takes a hundred times as long."""
-        kind, name = "module", ""
+        kind = "module"
+        name = ""
         if what >= 0:
             with self._lock:
                 self._settler.journal_rows.update()

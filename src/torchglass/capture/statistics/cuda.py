@@ -35,7 +35,8 @@ from torchglass.system import sleep
 
 ALIGNED = 16
 """The number of bytes that a thread of the kernel reads at once."""
-BATCH, SKETCHES = 1024, 256
+BATCH = 1024
+SKETCHES = 256
 """How many values to copy from the device at once, without and with sketches.
 
 There are fewer with sketches, because the partial results of their blocks take more memory until the batch is sent.

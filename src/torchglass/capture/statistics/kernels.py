@@ -23,7 +23,8 @@ A_THREAD = 32
 """The least number of elements for one thread, without a sketch."""
 A_SKETCH = 16384
 """The number of bytes that the warps of a block read in one turn, with a sketch."""
-BLOCKS_A_PROCESSOR, WITH_SKETCH = 3, 2
+BLOCKS_A_PROCESSOR = 3
+WITH_SKETCH = 2
 """The most blocks to launch for each multiprocessor, without and with a sketch."""
 ROW = 9
 """The number of doubles in a row of statistics.
@@ -33,7 +34,8 @@ squared distances from the mean.
 """
 PRIME = 17
 """The number of sums in a sketch by the flat order, and also by the axes (sketch.py)."""
-PART, SKETCH_PART = 10, 58
+PART = 10
+SKETCH_PART = 58
 """The number of doubles in the partial result of one block, without and with a sketch."""
 SKETCH_ROW = ROW + 26
 """The number of doubles in a row of statistics followed by a sketch."""

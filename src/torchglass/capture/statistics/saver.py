@@ -30,7 +30,8 @@ NOT_ASKED = (
     "tensors of classes of the program's own that hold others were not kept: "
     "only code of those classes could copy them"
 )
-FIRST, LARGEST = 1 << 20, 1 << 24
+FIRST = 1 << 20
+LARGEST = 1 << 24
 """The sizes in bytes of the first region in memory and of the largest.
 
 Each further region is twice as large as the one before it, but not larger than an eighth of the budget: a region is

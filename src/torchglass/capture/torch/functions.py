@@ -339,9 +339,8 @@ def _make_handler(table: FunctionTable) -> Handler:
             log.anchor = anchor
             log.base = base
             fail_event(log, event, error)
-            args = kwargs = (
-                None  # the traceback keeps this frame, which must not keep the tensors alive
-            )
+            # The traceback keeps this frame, which must not keep the tensors alive.
+            args = kwargs = None
             raise
         log.parent = parent
         log.anchor = anchor

@@ -86,7 +86,8 @@ def _state(grad: Any) -> tuple[int, int]:
 
 
 def _record(log: ThreadLog, frame: FrameType | None, got: list[tuple[Any, Any]]) -> None:
-    session, parent = log.session, log.parent
+    session = log.session
+    parent = log.parent
     # The compiled and the Python engine keep values in different orders, so sort them.
     got.sort(key=lambda pair: session.values.last_number(pair[0]))
     names = session.parameters.names([leaf for leaf, _ in got])

@@ -105,7 +105,8 @@ def make_jit_trace(original: Callable[..., Any]) -> Callable[..., Any]:
         if get_ident() in LOGS:
             mode, above = modes.take_op_mode()
         else:
-            mode, above = (None, 0)
+            mode = None
+            above = 0
         if mode is not None:
             mode.session.note(TRACED)
         begin_trace()

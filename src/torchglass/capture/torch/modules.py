@@ -175,18 +175,16 @@ def _describe(log: ThreadLog, row: int, module: nn.Module) -> None:
         traced = pause_trace()
     try:
         _take_parameters(log, described, module)
-        if (
-            described.root == NONE
-        ):  # do this now, because the model may be freed before the recording ends
+        # Do this now, because the model may be freed before the recording ends.
+        if described.root == NONE:
             try:
                 _add_uncalled_below(log, described, module)
             except BaseException as fault:
                 log.session.forgive(fault)
     finally:
         resume_trace(traced)
-    if (
-        described.root == NONE or log.listening
-    ):  # for the same reason, or because a live view shows it
+    # For the same reason, or because a live view shows it.
+    if described.root == NONE or log.listening:
         read_settings(log)
 
 
@@ -261,7 +259,8 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
     ``caller`` is NONE if no module called it. The path of the module leads through its caller. A module that the
     caller's root does not contain becomes a root itself.
     """
-    root, path = NONE, ""
+    root = NONE
+    path = ""
     if caller != NONE:
         above = session.modules[caller]
         owner = above.module()
@@ -277,7 +276,8 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
         if way is None:
             way = _path_below(session.modules[top], above.path, module)
         if way:
-            root, path = top, way
+            root = top
+            path = way
     known = _row_at(session, root, path, module) or _add_row(session, root, path, module)
     session.module_ids[caller, id(module)] = known
     return known.number

@@ -25,10 +25,13 @@ if TYPE_CHECKING or HAS_TORCH:
         private.no_dispatch,
     )
     worker_info = private.worker_info
-    storage_address, schemas_named = private.storage_address, private.schemas_named
+    storage_address = private.storage_address
+    schemas_named = private.schemas_named
     count_modes = private.count_function_modes
-    next_node, current_node = private.next_node, private.current_node
-    get_tracing_state, set_tracing_state = private.get_tracing_state, private.set_tracing_state
+    next_node = private.next_node
+    current_node = private.current_node
+    get_tracing_state = private.get_tracing_state
+    set_tracing_state = private.set_tracing_state
     HANDLER: Any = getattr(private.handle_torch_function, "__code__", None)
     """The code of torch's function that calls our handler for functions written in Python. The frame that called it is
     the torch function itself, so the place of the call is one frame further up."""

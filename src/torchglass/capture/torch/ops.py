@@ -132,9 +132,8 @@ class OpTable(dict[int, Plan]):
             with _no_functions():
                 return op(*args, **(kwargs or {}))
         finally:
-            args = kwargs = (
-                None  # a traceback keeps this frame, which must not keep the tensors alive
-            )
+            # A traceback keeps this frame, which must not keep the tensors alive.
+            args = kwargs = None
 
     def _boxed_of(self, op: Any) -> Boxed:
         boxed = self._boxed.get(id(op))
@@ -148,7 +147,8 @@ class OpTable(dict[int, Plan]):
 
         Below a dispatch mode, torch would not count them.
         """
-        exclude, key = private.exclude_key, private.COUNTING_KEY
+        exclude = private.exclude_key
+        key = private.COUNTING_KEY
         was_excluded = private.is_key_excluded(key)
         exclude(key, False)
         try:
@@ -203,9 +203,8 @@ def _traits(op: Any) -> Traits:
 def _written_arguments(op: Any) -> Written:
     schema = getattr(op, "_schema", None)
     if schema is not None and op.namespace == "c10d" and schema.name.endswith("_"):
-        return (
-            0,
-        ), ()  # collectives write into their first argument, but their schema does not show it
+        # Collectives write into their first argument, but their schema does not show it.
+        return (0,), ()
     if schema is None or not schema.is_mutable:
         return _NOTHING
     writes = [
@@ -386,9 +385,8 @@ def _make_handler(table: OpTable) -> Callable[..., Any]:
             if at >= 0:
                 log.parent = parent
                 fail_event(log, at, error)
-            args = kwargs = (
-                None  # the traceback keeps this frame, which must not keep the tensors alive
-            )
+            # The traceback keeps this frame, which must not keep the tensors alive.
+            args = kwargs = None
             raise
         if branching:
             log.branched = True

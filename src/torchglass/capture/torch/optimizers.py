@@ -89,7 +89,8 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 log.session.note(TOO_MANY.format(most=MOST_UPDATES, count=len(held)))
         if at >= 0:
             log.steps.append(OpenStep(at, before, id(stepper), stepper.f_code, updates))
-            log.anchor, log.base = id(stepper), log.word(at, STACK)
+            log.base = log.word(at, STACK)
+            log.anchor = id(stepper)
     except BaseException as fault:
         log.session.forgive(fault)
 

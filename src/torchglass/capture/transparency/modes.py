@@ -149,7 +149,8 @@ _NODES = frozenset(
         "LinalgEighBackward0",
     ]
 )
-_NEAR, _FAR = 16, 100_000
+_NEAR = 16
+_FAR = 100_000
 """How many autograd nodes to check, starting at a result. A composite function has a few nodes between its result and
 the sensitive node. A script or a custom op may have any number, so the second limit only bounds the time."""
 _SENSITIVE = {

@@ -210,9 +210,8 @@ class Activation(Reading):
         for target in action.targets:
             entry = self.entry_of(target, frame)
             self._stored(target, entry, self.read(target, frame), frame)
-            entry.is_reported = (
-                False  # other calls see the variable too, and may not have reported it
-            )
+            # Other calls see the variable too, and may not have reported it.
+            entry.is_reported = False
         for path, root in action.roots:
             self._look_at_path(path, frame, root)
         if mutator is not None and self._may_have_changed(action):

@@ -45,7 +45,8 @@ from torchglass.system import get_ident
 
 _MOST_SHARED = 20_000
 """The most closure variables, and the most attributes and items, to remember; then all of them are forgotten."""
-_MOST_FAULTS, _LONGEST_FAULT = 100, 200
+_MOST_FAULTS = 100
+_LONGEST_FAULT = 200
 """The most faults to keep, and the most characters of each message."""
 
 LOCALS_BY_COPY = (
@@ -231,7 +232,8 @@ class Engine:
             self._core.interrupted()
             raise error
         self.fault_count += 1
-        where, trace = "", error.__traceback__
+        where = ""
+        trace = error.__traceback__
         while trace is not None:
             where = f" at {trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"
             trace = trace.tb_next
@@ -403,7 +405,8 @@ def _telling(sink: Any) -> Callable[[Fields, FrameType], bool]:
     """Return a function that reports a change to a sink, and returns whether the sink remembers the value."""
     if getattr(sink, "remembers", False):
         return sink.changed
-    changed, new = sink.changed, tuple.__new__  # takes half the time of VariableChange(…)
+    changed = sink.changed
+    new = tuple.__new__  # takes half the time of VariableChange(…)
 
     def tell(fields: Fields, frame: FrameType) -> bool:
         changed(new(VariableChange, fields), frame)

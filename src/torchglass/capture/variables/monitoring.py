@@ -117,7 +117,8 @@ class MonitoringCore:
 
 
 def _make_start(core: MonitoringCore, depth: int, silent: bool) -> Callable[[CodeType, int], Any]:
-    engine, disable = core.engine, _monitoring.DISABLE
+    engine = core.engine
+    disable = _monitoring.DISABLE
     plans = engine.plans
     running = engine.running
     imports = engine.imports
@@ -158,7 +159,8 @@ def _make_instruction(core: MonitoringCore, depth: int) -> Callable[[CodeType, i
     engine = core.engine
     disable = _monitoring.DISABLE
     get_frame = sys._getframe
-    plans, running = engine.plans, engine.running
+    plans = engine.plans
+    running = engine.running
 
     def instruction(code: CodeType, offset: int) -> Any:
         try:

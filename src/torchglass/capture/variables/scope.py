@@ -51,7 +51,8 @@ def is_of_an_import(frame: FrameType) -> bool:
 
     Variables are not followed there: they are of no interest, and one large package has a hundred thousand of them.
     """
-    code, caller = frame.f_code, frame.f_back
+    code = frame.f_code
+    caller = frame.f_back
     if caller is None or not caller.f_code.co_filename.startswith(_MACHINERY):
         return False
     filename = code.co_filename

@@ -305,7 +305,8 @@ class _Chain:
 
 def _make_local(core: SettraceCore, activation: Activation) -> Trace:
     """Return the local trace function of one call. Most lines run only the part before its first ``return``."""
-    engine, plan = core.engine, activation.plan
+    engine = core.engine
+    plan = activation.plan
     if extension is not None:
         activation.local = extension.Local(
             core, activation, plan.lines, plan.always, _on_other, _follow
@@ -370,7 +371,8 @@ def _follow(activation: Activation, frame: FrameType, exact: bool) -> None:
 
 
 def _on_opcode(engine: Following, activation: Activation, frame: FrameType, argument: Any) -> None:
-    plan, offset = activation.plan, frame.f_lasti
+    plan = activation.plan
+    offset = frame.f_lasti
     for target in plan.before.get(offset, ()):
         activation.unbound_before(target, frame)
     action = None

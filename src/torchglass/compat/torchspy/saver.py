@@ -20,9 +20,8 @@ from torchglass.store.layout import system_error, whole_file
 
 logger = logging.getLogger(__name__)
 
-_counting = (
-    threading.Lock()
-)  # not the saver's own: a model that holds a saver is still to be copied and pickled
+# Not the saver's own: a model that holds a saver is still to be copied and pickled.
+_counting = threading.Lock()
 
 
 class CannotSave(Exception):

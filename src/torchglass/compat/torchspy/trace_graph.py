@@ -258,13 +258,15 @@ def _below(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
 
 def _arrows(boxes: dict[str, list[Node]], squash_name: bool) -> Iterator[tuple[str, str]]:
     """Yield (parent, child), each pair once."""
-    pairs = (
-        (key, child.name if squash_name else f"{key}.{child.name}")
-        for key, nodes in boxes.items()
-        for node in nodes
-        for child in node.children.values()
-    )
-    return iter(dict.fromkeys(pairs))
+    pairs: dict[tuple[str, str], None] = {}
+    for key, nodes in boxes.items():
+        for node in nodes:
+            for child in node.children.values():
+                name = child.name
+                if not squash_name:
+                    name = f"{key}.{name}"
+                pairs[key, name] = None
+    return iter(pairs)
 
 
 def _label(name: str, repeated: int) -> str:

@@ -85,9 +85,8 @@ def _print(texts: list[str], style: str) -> None:
         page = Page(color=True)
         texts = [lines.painted(text, style, page) for text in texts]
     try:
-        stream.write(
-            writable("\n".join(texts) + "\n", stream)
-        )  # in one piece: threads share the console
+        # In one piece: threads share the console.
+        stream.write(writable("\n".join(texts) + "\n", stream))
     except (
         OSError,
         ValueError,

@@ -122,12 +122,12 @@ class _Levels:
         first = self._outline.first
         takes = self._values.takes
         solid = [node for node in first if self._outline.is_solid(node)]
-        used = [(first[node], (*crossing.takes(node), *crossing.gives(node))) for node in solid]
-        used += [
-            (first.get(node, -1), takes[at])
-            for node, hidden in self._hidden.items()
-            for at in hidden
-        ]
+        used: list[tuple[int, Ids]] = []
+        for node in solid:
+            used.append((first[node], (*crossing.takes(node), *crossing.gives(node))))
+        for node, hidden in self._hidden.items():
+            for at in hidden:
+                used.append((first.get(node, -1), takes[at]))
         for place, values in used:
             for value in values:
                 low, high = found.get(value, (place, place))

@@ -98,10 +98,12 @@ def _mark_failure(listing: FileListing, failed: Event | None) -> None:
     known = listing.lines
     for note in (*known.notes.values(), *known.without_source):
         if error in note.errors:
-            note.errors = {
-                error.partition(":")[0] if text == error else text: n
-                for text, n in note.errors.items()
-            }
+            errors: dict[str, int] = {}
+            for text, times in note.errors.items():
+                if text == error:
+                    text = text.partition(":")[0]
+                errors[text] = times
+            note.errors = errors
     at = failed.location
     if at is None or at.file != listing.file:
         return

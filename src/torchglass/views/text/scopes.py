@@ -243,12 +243,12 @@ def _cut_iterations(
     """Return the iterations of which some events were dropped."""
     if not tree.cut:
         return set()
-    return {
-        (execution, index)
-        for execution, loop in enumerate(loops)
-        for index, iteration in enumerate(rounds[execution])
-        if (loop, tree.number(iteration)) in tree.cut
-    }
+    found: set[IterationKey] = set()
+    for execution, loop in enumerate(loops):
+        for index, iteration in enumerate(rounds[execution]):
+            if (loop, tree.number(iteration)) in tree.cut:
+                found.add((execution, index))
+    return found
 
 
 def _empty_iterations(

@@ -87,10 +87,10 @@ def values_words(several: Sequence[tuple[Value, ...]], device: bool = False) -> 
     by_number: dict[int, list[tuple[Value, ...]]] = {}
     for values in several:
         by_number.setdefault(len(values), []).append(values)
-    words = [
-        tuple(_position(column, device) for column in zip(*same, strict=True))
-        for same in by_number.values()
-    ]
+    words: list[tuple[str, ...]] = []
+    for alike in by_number.values():
+        columns = zip(*alike, strict=True)
+        words.append(tuple([_position(column, device) for column in columns]))
     if len(words) == 1:
         return words[0]
     return (" | ".join(", ".join(each) or "—" for each in words[:MAX_ALTERNATIVES]),)
@@ -193,12 +193,13 @@ def _part_in_common(matches: Sequence[re.Match[str]]) -> str:
         return texts[0]
     if _SWITCHES.issuperset(texts):
         return "|".join(dict.fromkeys(texts))
-    shapes = [
-        tuple(int(size) for size in each["sizes"].split(",") if size.strip())
-        for each in matches
-        if each["sizes"] is not None
-    ]
-    if len(shapes) < len(texts) or len(set(map(len, shapes))) > 1:
+    shapes: list[tuple[int, ...]] = []
+    for match in matches:
+        if match["sizes"] is None:
+            return "…"
+        sizes = [int(size) for size in match["sizes"].split(",") if size.strip()]
+        shapes.append(tuple(sizes))
+    if len(set(map(len, shapes))) > 1:
         return "…"
     dtypes = "|".join(dict.fromkeys(each["dtype"] for each in matches))
     return f"{dtypes}[{', '.join(map(sizes_word, merge_shapes(shapes)))}]"
@@ -316,12 +317,12 @@ def with_stats(cells: Cells, events: Iterable[Event]) -> Cells:
     """Return the cells of a row, with the statistics of its outputs after their shapes."""
     columns = list(zip(*(event.outputs for event in events), strict=False))
     tensors = [(_stats_of(column), column[0].dtype) for column in columns]
-    return tuple(
-        [
-            append_stats(cell, tensors) if cell.kind == GIVES and cell.text else cell
-            for cell in cells
-        ]
-    )
+    found: list[Cell] = []
+    for cell in cells:
+        if cell.kind == GIVES and cell.text:
+            cell = append_stats(cell, tensors)
+        found.append(cell)
+    return tuple(found)
 
 
 def _stats_of(values: Iterable[Value]) -> list[Stats]:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
+from itertools import chain
 
 from torchglass.program.calls import PythonCall
 from torchglass.program.fold import Item, folded
@@ -89,45 +90,55 @@ def variables_of(trace: Recorded, options: VariablesOptions) -> Variables:
     for change in reading.changes:
         story_of[change.key] = stories.story_of(lives.add(change), change)
     known = tuple(dict.fromkeys(change.event.name for change in reading.changes))
-    names = _selected_names(known, options)
-    selected = [
-        change
-        for change in reading.changes
-        if change.event.name in names and _is_selected(trace, change, options)
-    ]
-    keys = {change.key for change in selected if options.names or not _is_owner(change)}
-    restricted = [_with_changes(each, keys) for each in lives.variables.values()]
-    variables = [each for each in restricted if each.lives]
+    selected = _selected(trace, reading.changes, options)
+    shown_changes = selected
+    if not options.names:
+        shown_changes = [change for change in selected if not _is_owner(change)]
+    keys = {change.key for change in shown_changes}
+    variables: list[Variable] = []
+    for variable in lives.variables.values():
+        restricted = _with_changes(variable, keys)
+        if restricted.lives:
+            variables.append(restricted)
     view = Variables(
         recorded=len(reading.changes),
         shown=len(keys),
         owners=len(selected) - len(keys),
         variables=len(variables),
-        missing=tuple(
-            glob for glob in options.names if not any(_matches(glob, name) for name in known)
-        ),
+        missing=_missing_globs(options.names, known),
         known=known,
         is_guessed=reading.is_guessed,
         in_packages=reading.in_packages,
     )
-    shown = ShownChanges(
-        Patterns(story_of), reading.program.tree, has_loops=options.fold and bool(keys)
-    )
+    has_loops = options.fold and bool(keys)
+    shown = ShownChanges(Patterns(story_of), reading.program.tree, has_loops)
     if options.order == "time":
-        view.rows = _rows_by_time(
-            [change for change in reading.changes if change.key in keys], shown, options.fold
-        )
+        view.rows = _rows_by_time(shown_changes, shown, options.fold)
     else:
-        view.blocks = [Block(each, _groups(each.lives, shown, options.fold)) for each in variables]
+        for variable in variables:
+            view.blocks.append(Block(variable, _groups(variable.lives, shown, options.fold)))
     return view
 
 
-def _selected_names(known: Sequence[str], options: VariablesOptions) -> set[str]:
-    return {
-        name
-        for name in known
-        if not options.names or any(_matches(glob, name) for glob in options.names)
-    }
+def _selected(
+    trace: Recorded, changes: Sequence[Change], options: VariablesOptions
+) -> list[Change]:
+    """Return the changes that ``names=`` and ``only=`` select."""
+    found: list[Change] = []
+    for change in changes:
+        is_named = not options.names or _matches_any(options.names, change.event.name)
+        if is_named and (options.only is None or options.only.matches(trace.event(change.id))):
+            found.append(change)
+    return found
+
+
+def _missing_globs(globs: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the globs that match none of these names."""
+    return tuple([glob for glob in globs if not any(_matches(glob, name) for name in names)])
+
+
+def _matches_any(globs: Sequence[str], name: str) -> bool:
+    return any(_matches(glob, name) for glob in globs)
 
 
 def _matches(glob: str, name: str) -> bool:
@@ -136,10 +147,6 @@ def _matches(glob: str, name: str) -> bool:
     ``batch["x"]`` is compared as it is, because a glob reads its brackets as a set of letters.
     """
     return glob == name or re.match(translate(glob), name) is not None
-
-
-def _is_selected(trace: Recorded, change: Change, options: VariablesOptions) -> bool:
-    return options.only is None or options.only.matches(trace.event(change.id))
 
 
 def _is_owner(change: Change) -> bool:
@@ -174,21 +181,22 @@ def _groups(lives: list[Life], shown: ShownChanges, fold: bool) -> list[LifeGrou
     for life in lives:
         shown.add_life(life, tops)
     builder = ChangeRows(shown, fold)
+    groups: list[LifeGroup] = []
     if not fold:
-        return [
-            LifeGroup(
-                number, [life], builder.rows(item.children, Context()), False, _modules([life])
-            )
-            for number, (life, item) in enumerate(zip(lives, builder.fold(tops), strict=True), 1)
-        ]
+        for number, item in enumerate(builder.fold(tops)):
+            life = lives[number]
+            rows = builder.rows(item.children, Context())
+            groups.append(LifeGroup(number + 1, [life], rows, module=_modules([life])))
+        return groups
     by_key: dict[Hashable, list[int]] = {}
     for top in tops:
         by_key.setdefault(shown.key(top), []).append(top)
-    groups: list[LifeGroup] = []
-    for item in builder.fold([top for similar in by_key.values() for top in similar]):
-        merged = [
-            node for node in map(shown.nodes.__getitem__, item.nodes) if isinstance(node, Life)
-        ]
+    for item in builder.fold(list(chain(*by_key.values()))):
+        merged: list[Life] = []
+        for number in item.nodes:
+            node = shown.nodes[number]
+            if isinstance(node, Life):
+                merged.append(node)
         rows = builder.rows(item.children, Context(item=item))
         first = lives.index(merged[0]) + 1
         are_alike = _are_alike(rows, shown.patterns)

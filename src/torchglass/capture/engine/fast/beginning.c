@@ -83,23 +83,48 @@ static PyObject *facts_of(PyObject *name, PyObject *opening)
     return facts;
 }
 
+/* Let Python remember the value of an argument (Snapshots.take). */
+static int take_by_python(Call *call, Known *entry, PyObject *value)
+{
+    PyObject *snapshots = PyObject_GetAttrString(call->engine, "snapshots");
+    if (snapshots == NULL)
+        return -1;
+    const int status =
+        as_done(PyObject_CallMethod(snapshots, "take", "OOO", entry, value, Py_True));
+    Py_DECREF(snapshots);
+    return status;
+}
+
 /* Remember the value of an argument in its entry. */
 static int take_argument(Call *call, Known *entry, PyObject *name, PyObject *value)
 {
     PyObject *kind = kind_for(call, value);
-    long role = kind == NULL ? -1 : role_of(kind);
-    int done = kind == NULL ? -1 : 0;
-    if (kind != NULL && is_taken_here(role))
-        done = take(call, entry, value, kind, role);
-    else if (kind != NULL) {
-        PyObject *snapshots = PyObject_GetAttrString(call->engine, "snapshots");
-        done = snapshots == NULL
-                   ? -1
-                   : as_done(PyObject_CallMethod(snapshots, "take", "OOO", entry, value, Py_True));
-        Py_XDECREF(snapshots);
-    }
-    Py_XDECREF(kind);
-    return done == 0 && is_set(entry->signature) ? sort_by_access(call, name, value, entry) : done;
+    if (kind == NULL)
+        return -1;
+    const long role = role_of(kind);
+    int status;
+    if (is_taken_here(role))
+        status = take(call, entry, value, kind, role);
+    else
+        status = take_by_python(call, entry, value);
+    Py_DECREF(kind);
+    if (status == 0 && is_set(entry->signature))
+        return sort_by_access(call, name, value, entry);
+    return status;
+}
+
+/* Report the value of an argument. */
+static int report_argument(Call *call, Known *entry, PyObject *name, PyObject *value,
+                           PyObject *opening, PyFrameObject *frame)
+{
+    PyObject *facts = facts_of(name, opening);
+    if (facts == NULL)
+        return -1;
+    PyObject *fields = fields_of(facts, Py_NewRef(unbound), value, call->serial);
+    const int status = tell(call, entry, fields, frame);
+    Py_XDECREF(fields);
+    Py_DECREF(facts);
+    return status;
 }
 
 /* Read and report one argument. */
@@ -107,22 +132,16 @@ static int begin_argument(Call *call, PyObject *variable, PyObject *opening, PyF
 {
     PyObject *name = PyTuple_GET_ITEM(variable, 0); /* borrowed from the plan, as is the variable */
     PyObject *value = read_slot(frame, PyLong_AsSsize_t(PyTuple_GET_ITEM(variable, 1)));
-    if (value == unbound) {
-        Py_DECREF(value);
-        return 0;
+    int status = 0;
+    if (value != unbound) {
+        Known *entry = entry_of(call, name);
+        status = entry == NULL ? -1 : take_argument(call, entry, name, value);
+        if (status == 0)
+            status = report_argument(call, entry, name, value, opening, frame);
+        Py_XDECREF(entry);
     }
-    Known *entry = entry_of(call, name);
-    int done = entry == NULL ? -1 : take_argument(call, entry, name, value);
-    PyObject *facts = done < 0 ? NULL : facts_of(name, opening);
-    PyObject *fields =
-        facts == NULL ? NULL : fields_of(facts, Py_NewRef(unbound), value, call->serial);
-    if (done == 0)
-        done = tell(call, entry, fields, frame);
-    Py_XDECREF(fields);
-    Py_XDECREF(facts);
-    Py_XDECREF(entry);
     Py_DECREF(value);
-    return done;
+    return status;
 }
 
 static int begin_arguments(Call *call, PyObject *arguments, PyObject *opening, PyFrameObject *frame)
@@ -153,15 +172,21 @@ static PyObject *begin_by_c(PyObject *module, PyObject *const *args, Py_ssize_t 
 int end_followed(Call *call, PyObject *error)
 {
     PyObject *alert = PyObject_GetAttr(call->plan, names.alert);
-    int done = alert == NULL ? -1 : PySet_GET_SIZE(alert) ? PySet_Discard(alert, call->serial) : 0;
-    Py_XDECREF(alert);
-    PyObject *tell = done < 0 ? NULL : PyObject_GetAttr(call->engine, names.tell_left);
-    if (tell == NULL)
+    if (alert == NULL)
         return -1;
-    done = tell == Py_None ? 0
-                           : as_done(PyObject_CallFunctionObjArgs(tell, call->serial, error, NULL));
-    Py_DECREF(tell);
-    return done;
+    int status = 0;
+    if (PySet_GET_SIZE(alert) && PySet_Discard(alert, call->serial) < 0)
+        status = -1;
+    Py_DECREF(alert);
+    if (status < 0)
+        return -1;
+    PyObject *tell_left = PyObject_GetAttr(call->engine, names.tell_left);
+    if (tell_left == NULL)
+        return -1;
+    if (tell_left != Py_None)
+        status = as_done(PyObject_CallFunctionObjArgs(tell_left, call->serial, error, NULL));
+    Py_DECREF(tell_left);
+    return status;
 }
 
 /* ---------------------------------------------------------------- the module's part */

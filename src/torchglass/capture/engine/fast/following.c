@@ -202,19 +202,28 @@ PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *ser
     return fields;
 }
 
+/* Return the value before a change as it is reported, owned. */
+static PyObject *old_value(Known *entry)
+{
+    if (entry->is_reported)
+        return Py_NewRef(reported_mark);
+    if (!entry->id)
+        return Py_NewRef(unbound);
+    return PyObject_CallMethodNoArgs((PyObject *)entry, names.recall);
+}
+
 /* Report that a variable has a new value, and remember that in its entry. */
 static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *value,
                          PyObject *kind, PyFrameObject *frame)
 {
     const int could_change = is_set(entry->signature);
-    PyObject *old = entry->is_reported ? Py_NewRef(reported_mark)
-                    : !entry->id       ? Py_NewRef(unbound)
-                                       : PyObject_CallMethodNoArgs((PyObject *)entry, names.recall);
+    PyObject *old = old_value(entry);
     if (old == NULL)
         return -1;
-    if (take(call, entry, value, kind, role_of(kind)) < 0
-        || (could_change && !is_set(entry->signature)
-            && forget_variable(call, PyTuple_GET_ITEM(target, KEY)) < 0)) {
+    int status = take(call, entry, value, kind, role_of(kind));
+    if (status == 0 && could_change && !is_set(entry->signature))
+        status = forget_variable(call, PyTuple_GET_ITEM(target, KEY));
+    if (status < 0) {
         Py_DECREF(old);
         return -1;
     }
@@ -230,8 +239,8 @@ static int store_here(Call *call, PyObject *target, Known *entry, PyObject *valu
                       PyFrameObject *frame)
 {
     PyObject *store = PyTuple_GET_ITEM(target, STORE); /* borrowed from the target */
-    if (value == unbound) /* mostly it was not stored yet: a statement of several lines comes back
-                             to its first one */
+    /* Usually it was not stored yet: a statement of several lines comes back to its first line. */
+    if (value == unbound)
         return !entry->id && PyTuple_GET_ITEM(store, S_ENDED) == Py_None;
     if (PyTuple_GET_ITEM(store, S_HIDDEN) != Py_False)
         return 0;
@@ -247,15 +256,15 @@ static int store_here(Call *call, PyObject *target, Known *entry, PyObject *valu
     PyObject *kind = kind_for(call, value);
     if (kind == NULL)
         return -1;
-    int done = !is_taken_here(role_of(kind))                                ? 0
-               : take_and_tell(call, target, entry, value, kind, frame) < 0 ? -1
-                                                                            : 1;
+    int done = 0;
+    if (is_taken_here(role_of(kind)))
+        done = take_and_tell(call, target, entry, value, kind, frame) < 0 ? -1 : 1;
     Py_DECREF(kind);
     return done;
 }
 
-/* The new value can change in place: decide which code could do that, and note that this line need
- * not check it. */
+/* For a new value that can change in place: decide which code could change it, and note that this
+ * line need not check it. */
 static int settle_stored(Call *call, PyObject *key, PyObject *value, Known *entry, PyObject **fresh)
 {
     PyObject *slot_of = PyObject_GetAttr(call->plan, names.slot_of);
@@ -263,8 +272,11 @@ static int settle_stored(Call *call, PyObject *key, PyObject *value, Known *entr
     Py_XDECREF(slot_of);
     if (has_slot <= 0)
         return has_slot;
-    if (sort_by_access(call, key, value, entry) < 0
-        || (*fresh == NULL && (*fresh = PyList_New(0)) == NULL))
+    if (sort_by_access(call, key, value, entry) < 0)
+        return -1;
+    if (*fresh == NULL)
+        *fresh = PyList_New(0);
+    if (*fresh == NULL)
         return -1;
     return PyList_Append(*fresh, key);
 }
@@ -314,39 +326,59 @@ static int may_have_changed(Call *call, PyObject *action)
         return 0;
     if (is_filled(call->open))
         return 1;
-    int alone =
-        is_filled(call->alone) ? is_any_alone(call, PyTuple_GET_ITEM(action, MENTIONED)) : 0;
-    return alone != 0 ? alone : is_true_attribute(call->plan, names.always);
+    int alone = 0;
+    if (is_filled(call->alone))
+        alone = is_any_alone(call, PyTuple_GET_ITEM(action, MENTIONED));
+    if (alone != 0)
+        return alone;
+    return is_true_attribute(call->plan, names.always);
+}
+
+/* Let Python look for changes in place (Activation.look). */
+static int look_by_python(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame)
+{
+    PyObject *looked_at = fresh == NULL ? PyTuple_New(0) : PyList_AsTuple(fresh);
+    if (looked_at == NULL)
+        return -1;
+    const int status = as_done(
+        PyObject_CallMethodObjArgs((PyObject *)call, names.look, PyTuple_GET_ITEM(action, MUTATOR),
+                                   PyTuple_GET_ITEM(action, MENTIONED), frame, looked_at, NULL));
+    Py_DECREF(looked_at);
+    return status;
+}
+
+/* Check what a line may have changed in place. */
+static int look(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame)
+{
+    const int changed = may_have_changed(call, action);
+    if (changed <= 0)
+        return changed;
+    const enum Checked checked = check_in_place(call, action, fresh, frame);
+    if (checked == CHECK_FAILED)
+        return -1;
+    if (checked == ASK_PYTHON)
+        return look_by_python(call, action, fresh, frame);
+    return 0;
 }
 
 /* Inspect what a line or an instruction has stored, and report the changes (Activation.done). */
 int inspect_stores(Call *call, PyObject *action, PyFrameObject *frame)
 {
-    if (!is_readable || !is_set(call->slots) || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, TARGETS))
-        || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, ROOTS)))
+    const int has_others = PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, TARGETS))
+                           || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, ROOTS));
+    if (!is_readable || !is_set(call->slots) || has_others)
         return as_done(
             PyObject_CallMethodObjArgs((PyObject *)call, names.done, action, frame, NULL));
     /* borrowed from the action, which the caller holds */
-    PyObject *all = PyTuple_GET_ITEM(action, FAST);
+    PyObject *stores = PyTuple_GET_ITEM(action, FAST);
     PyObject *fresh = NULL;
-    int done = 0;
-    for (Py_ssize_t at = 0; done == 0 && at < PyTuple_GET_SIZE(all); at++)
-        done = inspect_store(call, PyTuple_GET_ITEM(all, at), frame, &fresh);
-    int look = done < 0 ? 0 : may_have_changed(call, action);
-    enum Checked checked = look > 0 ? check_in_place(call, action, fresh, frame) : CHECKED;
-    if (checked == CHECK_FAILED)
-        done = -1;
-    else if (checked == ASK_PYTHON) {
-        PyObject *looked_at = fresh == NULL ? PyTuple_New(0) : PyList_AsTuple(fresh);
-        done = looked_at == NULL
-                   ? -1
-                   : as_done(PyObject_CallMethodObjArgs(
-                         (PyObject *)call, names.look, PyTuple_GET_ITEM(action, MUTATOR),
-                         PyTuple_GET_ITEM(action, MENTIONED), frame, looked_at, NULL));
-        Py_XDECREF(looked_at);
-    }
+    int status = 0;
+    for (Py_ssize_t at = 0; status == 0 && at < PyTuple_GET_SIZE(stores); at++)
+        status = inspect_store(call, PyTuple_GET_ITEM(stores, at), frame, &fresh);
+    if (status == 0)
+        status = look(call, action, fresh, frame);
     Py_XDECREF(fresh);
-    return look < 0 ? -1 : done;
+    return status;
 }
 
 long stored_line(PyObject *action)
@@ -354,12 +386,14 @@ long stored_line(PyObject *action)
     /* borrowed, as all below */
     PyObject *fast = PyTuple_GET_ITEM(action, FAST);
     PyObject *targets = PyTuple_GET_ITEM(action, TARGETS);
-    PyObject *target = PyTuple_GET_SIZE(fast)      ? PyTuple_GET_ITEM(PyTuple_GET_ITEM(fast, 0), 2)
-                       : PyTuple_GET_SIZE(targets) ? PyTuple_GET_ITEM(targets, 0)
-                                                   : NULL;
-    return target == NULL
-               ? 0
-               : PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(target, STORE), S_LINE));
+    PyObject *target;
+    if (PyTuple_GET_SIZE(fast))
+        target = PyTuple_GET_ITEM(PyTuple_GET_ITEM(fast, 0), 2);
+    else if (PyTuple_GET_SIZE(targets))
+        target = PyTuple_GET_ITEM(targets, 0);
+    else
+        return 0;
+    return PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(target, STORE), S_LINE));
 }
 
 static int is_action(PyObject *action)

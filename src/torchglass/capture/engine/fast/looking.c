@@ -44,7 +44,20 @@ typedef struct {
     long depth;          /* how many levels of a container its signature describes */
 } Check;
 
-/* Compare a container with its signature, and have Python report a change (Activation._compare). */
+/* Have Python report that a container has changed (Activation._changed). */
+static enum Checked report_change(const Check *state, PyObject *name, Known *entry, PyObject *value,
+                                  PyObject *signature)
+{
+    PyObject *change = PyTuple_Pack(3, value, state->mutator, state->frame);
+    if (change == NULL)
+        return CHECK_FAILED;
+    const int status = as_done(PyObject_CallMethodObjArgs((PyObject *)state->call, names.changed,
+                                                          name, entry, signature, change, NULL));
+    Py_DECREF(change);
+    return status < 0 ? CHECK_FAILED : CHECKED;
+}
+
+/* Compare a container with its signature, and report a change (Activation._compare). */
 static enum Checked compare(const Check *state, PyObject *name, Known *entry, PyObject *value)
 {
     int is_container =
@@ -54,18 +67,14 @@ static enum Checked compare(const Check *state, PyObject *name, Known *entry, Py
         return ASK_PYTHON;
     PyObject *before = Py_NewRef(entry->signature);
     PyObject *now = sign(state->snapshots, value, state->depth);
-    int is_same = now == NULL ? -1 : PyObject_RichCompareBool(before, now, Py_EQ);
-    enum Checked result = is_same < 0 ? CHECK_FAILED : is_same ? CHECKED : ASK_PYTHON;
-    if (is_same == 0 && state->mutator != NULL) {
-        PyObject *what = PyTuple_Pack(3, value, state->mutator, state->frame);
-        PyObject *done = NULL;
-        if (what != NULL)
-            done = PyObject_CallMethodObjArgs((PyObject *)state->call, names.changed, name, entry,
-                                              now, what, NULL);
-        result = done == NULL ? CHECK_FAILED : CHECKED;
-        Py_XDECREF(done);
-        Py_XDECREF(what);
-    }
+    const int is_same = now == NULL ? -1 : PyObject_RichCompareBool(before, now, Py_EQ);
+    enum Checked result = CHECKED;
+    if (is_same < 0)
+        result = CHECK_FAILED;
+    else if (is_same == 0 && state->mutator == NULL)
+        result = ASK_PYTHON;
+    else if (is_same == 0)
+        result = report_change(state, name, entry, value, now);
     Py_XDECREF(now);
     Py_DECREF(before);
     return result;
@@ -217,8 +226,18 @@ enum Checked check_at_end(Call *call, PyFrameObject *frame)
 
 /* ---------------------------------------------------------------- alone or open */
 
-/* Put the call into the plan's set of alert calls, or take it out (Activation._update_alertness).
- */
+/* Put the call into the plan's set of alert calls, and switch on the events that it needs. */
+static int become_alert(Call *call, PyObject *alert)
+{
+    if (PySet_Add(alert, call->serial) < 0)
+        return -1;
+    const int is_muted = is_true_attribute(call->plan, names.is_muted);
+    if (is_muted <= 0)
+        return is_muted;
+    return as_done(PyObject_CallMethodOneArg(call->engine, names.unmute, call->plan));
+}
+
+/* Put the call into the set of alert calls, or take it out (Activation._update_alertness). */
 static int update_alertness(Call *call)
 {
     int is_alert = is_filled(call->open) ? 1 : is_true_attribute(call->plan, names.always);
@@ -227,17 +246,13 @@ static int update_alertness(Call *call)
     PyObject *alert = PyObject_GetAttr(call->plan, names.alert);
     if (alert == NULL)
         return -1;
-    int done;
-    if (is_alert) {
-        done = PySet_Add(alert, call->serial);
-        int is_muted = done < 0 ? -1 : is_true_attribute(call->plan, names.is_muted);
-        done = is_muted <= 0
-                   ? is_muted
-                   : as_done(PyObject_CallMethodOneArg(call->engine, names.unmute, call->plan));
-    } else
-        done = PySet_Discard(alert, call->serial) < 0 ? -1 : 0;
+    int status;
+    if (is_alert)
+        status = become_alert(call, alert);
+    else
+        status = PySet_Discard(alert, call->serial) < 0 ? -1 : 0;
     Py_DECREF(alert);
-    return done;
+    return status;
 }
 
 /* Remove a key from a dict, if it is there. */

@@ -122,17 +122,19 @@ static PyObject *begin_or_go_on(const Callback *callback, PyObject *const *args,
         Py_DECREF(plan);
         return Py_NewRef(callback->disable);
     }
-    int is_on = plan == NULL ? 0 : is_true_attribute(plan, names.is_on);
+    const int is_on = plan == NULL ? 0 : is_true_attribute(plan, names.is_on);
     PyObject *result;
-    if (PyErr_Occurred())
+    if (PyErr_Occurred()) {
         result = faulted(callback);
-    else if (!is_on || is_filled(callback->imports))
-        /* it is met for the first time, or may be part of an import */
+    } else if (!is_on || is_filled(callback->imports)) {
+        /* the code is met for the first time, or may be part of an import */
         result = ask_python(callback, args, flags);
-    else {
+    } else {
         PyFrameObject *frame = frame_of(callback);
-        result =
-            nothing_or_fault(callback, frame == NULL ? 0 : begin(callback, plan, frame, silent));
+        int status = 0;
+        if (frame != NULL)
+            status = begin(callback, plan, frame, silent);
+        result = nothing_or_fault(callback, status);
         Py_XDECREF(frame);
     }
     Py_XDECREF(plan);
@@ -213,8 +215,9 @@ static PyObject *on_instruction(const Callback *callback, PyObject *const *args,
     Py_XDECREF(plan);
     if (verdict == HANDLER)
         return ask_python(callback, args, flags);
-    return verdict == SILENCE ? Py_NewRef(callback->disable)
-                              : nothing_or_fault(callback, verdict == FAULT ? -1 : 0);
+    if (verdict == SILENCE)
+        return Py_NewRef(callback->disable);
+    return nothing_or_fault(callback, verdict == FAULT ? -1 : 0);
 }
 
 /* ---------------------------------------------------------------- a call ends */

@@ -54,41 +54,63 @@ static int meet_stack(Engine *engine, PyObject *number, PyObject *key)
     return done == NULL ? -1 : 0;
 }
 
-/* Give a new stack a number (stack.py: _add). */
+/* Return what the row of a stack has for a word of its key. The words at odd places are addresses of
+ * code objects (Python calls them `id`): the row has their numbers. */
+static int64_t word_in_row(Engine *engine, PyFrameObject *frame, const int64_t *words,
+                           Py_ssize_t at, PyObject *word)
+{
+    if (at % 2 == 0)
+        return words[at];
+    return number_of_code(engine, word, frame, at / 2);
+}
+
+/* Write the row of a stack, and return its number as a Python int, owned. */
+static PyObject *write_stack(Engine *engine, PyObject *key, const char *row, Py_ssize_t length)
+{
+    PyObject *number = PyIter_Next(engine->stack_numbers);
+    if (number == NULL)
+        return NULL;
+    if (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), row,
+                        length)
+            < 0
+        || meet_stack(engine, number, key) < 0
+        || PyDict_SetItem(engine->stack_ids, key, number) < 0)
+        Py_CLEAR(number);
+    return number;
+}
+
+/* Give a new stack a number (stack.py: _add). Its key becomes a tuple, its row a list in JSON. */
 static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *words,
                          Py_ssize_t length)
 {
-    char row[(2 * NEAR + 1) * (LONGEST_NUMBER + 2) + 2], *end = row;
+    char row[(2 * NEAR + 1) * (LONGEST_NUMBER + 2) + 2];
+    char *end = row;
     PyObject *key = PyTuple_New(length);
-    PyObject *number = NULL;
-    for (Py_ssize_t at = 0; key != NULL && at < length; at++) {
+    if (key == NULL)
+        return FAILED;
+    for (Py_ssize_t at = 0; at < length; at++) {
         PyObject *word = PyLong_FromLongLong(words[at]);
-        /* Words at odd places are addresses of code objects, which Python calls their `id`. */
-        int64_t shown = word == NULL  ? FAILED
-                        : at % 2 == 0 ? words[at]
-                                      : number_of_code(engine, word, frame, at / 2);
+        int64_t shown = FAILED;
+        if (word != NULL)
+            shown = word_in_row(engine, frame, words, at, word);
         if (shown == FAILED) {
             Py_XDECREF(word);
             Py_DECREF(key);
             return FAILED;
         }
         PyTuple_SET_ITEM(key, at, word);
-        *end++ = at ? ',' : '[';
-        if (at)
+        if (at == 0) {
+            *end++ = '[';
+        } else {
+            *end++ = ',';
             *end++ = ' ';
+        }
         end = put_number(end, shown);
     }
-    if (key == NULL)
-        return FAILED;
     *end++ = ']';
-    number = Py_XNewRef(PyDict_GetItemWithError(engine->stack_ids, key));
-    if (number == NULL && !PyErr_Occurred() && (number = PyIter_Next(engine->stack_numbers)) != NULL
-        && (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), row,
-                            end - row)
-                < 0
-            || meet_stack(engine, number, key) < 0
-            || PyDict_SetItem(engine->stack_ids, key, number) < 0))
-        Py_CLEAR(number);
+    PyObject *number = Py_XNewRef(PyDict_GetItemWithError(engine->stack_ids, key));
+    if (number == NULL && !PyErr_Occurred())
+        number = write_stack(engine, key, row, end - row);
     Py_DECREF(key);
     return as_number(number);
 }
@@ -189,33 +211,44 @@ int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *word
     return number;
 }
 
+/* Return the number of a stack that was walked to its end, and cache it. */
+static int64_t walked_stack(Engine *engine, Log *log, PyFrameObject *frame, const int64_t *words,
+                            Py_ssize_t length)
+{
+    uint64_t hash;
+    int64_t number = table_find(&engine->stacks, words, length, &hash);
+    if (number != NONE)
+        return number;
+    if (frame == NULL)
+        number = ask_python(engine, log, frame);
+    else
+        number = add_stack(engine, frame, words, length);
+    if (number != FAILED && table_add(&engine->stacks, words, length, hash, number) < 0)
+        return FAILED;
+    return number;
+}
+
 int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame)
 {
     if ((long long)(intptr_t)frame == log->anchor && (frame != NULL || log->base != NONE))
         return log->base; /* an op that a function made: the function's own place */
-    int64_t words[2 * NEAR + 1], number;
+    int64_t words[2 * NEAR + 1];
     Py_ssize_t length = 0;
-    uint64_t hash;
     words[length++] = log->base;
     PyFrameObject *each = (PyFrameObject *)Py_XNewRef((PyObject *)frame);
     for (int count = 0; count < NEAR; count++) {
-        if (each == NULL || (long long)(intptr_t)each == log->anchor) {
-            if (each == NULL)
-                words[0] = NONE; /* no anchor above: a whole stack, or a foreign one */
-            Py_XDECREF(each);
-            number = table_find(&engine->stacks, words, length, &hash);
-            if (number != NONE)
-                return number;
-            number = frame == NULL ? ask_python(engine, log, frame)
-                                   : add_stack(engine, frame, words, length);
-            if (number != FAILED && table_add(&engine->stacks, words, length, hash, number) < 0)
-                return FAILED;
-            return number;
+        if (each == NULL) {
+            words[0] = NONE; /* there is no anchor: a whole stack, or a foreign one */
+            return walked_stack(engine, log, frame, words, length);
+        }
+        if ((long long)(intptr_t)each == log->anchor) {
+            Py_DECREF(each);
+            return walked_stack(engine, log, frame, words, length);
         }
         PyCodeObject *code = PyFrame_GetCode(each);
         words[length++] = (int64_t)(intptr_t)code;
         words[length++] = PyFrame_GetLasti(each);
-        Py_DECREF(code); /* its frame has it, and codes.py keeps all that stand in a known stack */
+        Py_DECREF(code); /* the frame keeps it now, and codes.py once it is in a known stack */
         PyFrameObject *above = PyFrame_GetBack(each);
         Py_DECREF(each);
         each = above;
