@@ -345,9 +345,7 @@ def _fingerprint(tables: Tables, values: Sequence[int]) -> str:
     parts = [f"norm={norm:.8g}"]
     for index in range(SUMS):
         # Each layer has a weight of its own, so that two that were exchanged are not the same.
-        weighted = [
-            sketch.flat[index] * (1 + 0.1 * layer) for layer, sketch in enumerate(sketches)
-        ]
+        weighted = [sketch.flat[index] * (1 + 0.1 * layer) for layer, sketch in enumerate(sketches)]
         parts.append(f"s{index}={sum(weighted):.8g}")
     not_finite = sum(sketch.odd for sketch in sketches)
     if not_finite:
