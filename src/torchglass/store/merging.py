@@ -36,10 +36,10 @@ def in_order(
     contents: list[PartContents], parts: list[Path]
 ) -> tuple[list[PartContents], list[Path]]:
     """Sort parts by rank, and then by when their processes started. Process ids wrap around, so they give no order."""
-    starts = [part.tables.started_at or inf for part in contents]
-    order = sorted(
-        range(len(parts)), key=lambda number: (rank_of(parts[number].name), starts[number])
-    )
+    keys: list[tuple[int, float]] = []
+    for part, path in zip(contents, parts, strict=True):
+        keys.append((rank_of(path.name), part.tables.started_at or inf))
+    order = sorted(range(len(parts)), key=keys.__getitem__)
     return [contents[number] for number in order], [parts[number] for number in order]
 
 
@@ -55,70 +55,72 @@ def merged(
         first = parts[0].tables
         whole = Tables(process=first.process, name=first.name, started_at=first.started_at)
     for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
-        values = len(whole.value_meta)
-        events = len(whole)
+        first_value = len(whole.value_meta)
+        first_event = len(whole)
         for saved in part.tensors:
-            value = NONE
-            if saved.value != NONE:
-                value = saved.value + values
-            event = NONE
-            if saved.event != NONE:
-                event = saved.event + events
+            value = _shifted(saved.value, first_value)
+            event = _shifted(saved.event, first_event)
             tensors.append(replace(saved, id=len(tensors), value=value, event=event, part=number))
-        _append(whole, part.tables, path.name)
-    seen = {
-        whole.callees[what].name
-        for what in set(whole.callee)
-        if whole.callees[what].kind == "variable"
-    }
-    whole.notes = notes_of(whole.notes, seen)
-    whole.threads = threads_of([part.tables for part in parts], [path.name for path in paths])
-    merge_failures(whole, [part.tables for part in parts])
+        _append(whole, part.tables)
+        _append_description(whole, part.tables, path.name)
+    part_tables = [part.tables for part in parts]
+    called = [whole.callees[callee] for callee in set(whole.callee)]
+    variables = {callee.name for callee in called if callee.kind == "variable"}
+    whole.notes = notes_of(whole.notes, variables)
+    whole.threads = threads_of(part_tables, [path.name for path in paths])
+    merge_failures(whole, part_tables)
     return whole, tuple(tensors)
 
 
-def _append(whole: Tables, part: Tables, name: str) -> None:
+def _shifted(number: int, shift: int) -> int:
+    if number == NONE:
+        return NONE
+    return number + shift
+
+
+def _append(whole: Tables, part: Tables) -> None:
     """Add the tables of one part, with its numbers shifted by the rows that are there already."""
-    values = len(whole.value_meta)
-    base = {target: len(getattr(whole, target)) for target in REFERENCES.values()}
-    shifts = {column: base[target] for column, target in REFERENCES.items()}
-    shifts |= {column: max(getattr(whole, column), default=NONE) + 1 for column in RENUMBERED}
+    first_value = len(whole.value_meta)
+    first_site = len(whole.sites)
+    shifts = {column: len(getattr(whole, target)) for column, target in REFERENCES.items()}
+    for column in RENUMBERED:
+        shifts[column] = max(getattr(whole, column), default=NONE) + 1
     for column, shift in shifts.items():
         numbers = getattr(part, column)
         if shift:
-            shifted = [number if number == NONE else number + shift for number in numbers]
-            numbers = array("q", shifted)
+            numbers = array("q", [_shifted(number, shift) for number in numbers])
         getattr(whole, column).extend(numbers)
-    _append_measured(whole, part, values)
-    whole.sketches |= {value + values: sketch for value, sketch in part.sketches.items()}
+    _append_measured(whole, part, first_value)
+    for value, sketch in part.sketches.items():
+        whole.sketches[value + first_value] = sketch
     for column in UNCHANGED:
         getattr(whole, column).extend(getattr(part, column))
-    whole.stack_sites += [
-        tuple(site + base["sites"] for site in sites) for sites in part.stack_sites
-    ]
-    whole.modules += [
-        replace(row, parameters=tuple((role, value + values) for role, value in row.parameters))
-        for row in part.modules
-    ]
-    whole.thread_processes += [part.process_of(thread) for thread in range(len(part.threads))]
+    for sites in part.stack_sites:
+        whole.stack_sites.append(tuple(site + first_site for site in sites))
+    for module in part.modules:
+        parameters = tuple((role, value + first_value) for role, value in module.parameters)
+        whole.modules.append(replace(module, parameters=parameters))
+    for thread in range(len(part.threads)):
+        whole.thread_processes.append(part.process_of(thread))
     for field in CONCATENATED:
         getattr(whole, field).extend(getattr(part, field))
-    _append_rest(whole, part, name)
 
 
-def _append_measured(whole: Tables, part: Tables, values: int) -> None:
+def _append_measured(whole: Tables, part: Tables, values_before: int) -> None:
     """Add statistics. Values of parts that did not measure have none."""
     if not whole.value_measured and not part.value_measured:
         return
-    missing = values
-    if whole.value_measured:
-        missing = 0
+    without_statistics = 0
+    if not whole.value_measured:
+        without_statistics = values_before
     for column, nothing in zip(schema.MEASURED_FIELDS, schema.NOT_MEASURED, strict=True):
-        getattr(whole, column).extend([nothing] * missing)
-        getattr(whole, column).extend(getattr(part, column) or [nothing] * len(part.value_meta))
+        merged_column = getattr(whole, column)
+        merged_column.extend([nothing] * without_statistics)
+        merged_column.extend(getattr(part, column) or [nothing] * len(part.value_meta))
 
 
-def _append_rest(whole: Tables, part: Tables, name: str) -> None:
+def _append_description(whole: Tables, part: Tables, name: str) -> None:
+    """Add how long one part ran, its notes and its sources. ``name`` is that of its folder."""
     whole.complete &= part.complete
     whole.duration_ns = max(whole.duration_ns, part.duration_ns)
     for note in part.notes:
