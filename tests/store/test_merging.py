@@ -53,7 +53,7 @@ def test_a_file_that_changed_between_two_processes_is_said_and_text_without_a_fi
     one, two = part(1, []), part(2, [])
     one.tables.sources = {"train.py": "x = 1", "<string>": "spawn_main(3)"}
     two.tables.sources = {"train.py": "x = 2", "<string>": "spawn_main(4)"}
-    assert notes_of(one, two) == ["part-2: train.py was another text there than in the processes before"]
+    assert notes_of(one, two) == ["part-2: train.py had other text in this process than in the ones before"]
 
 
 def threads_of(*folders: str, threads: tuple[str, ...] = ("MainThread",)) -> list[str]:

@@ -63,7 +63,7 @@ class LiveFeed:
         elif self._held.get(log.number, NOT_HELD)[0] == at:
             self._ended(log, at)
         elif (log.number, at) in self._settler.open:
-            self._let_go(log)
+            self._report_held(log)
             with self._lock:
                 event = self._settler.closed(log.number, at, log.read(at))
             self._feed(event, edge)
@@ -71,7 +71,7 @@ class LiveFeed:
     def _opened(self, log: ThreadLog, at: int, words: list[int]) -> None:
         in_backward = self._session.in_backward is not None
         brief = self._brief
-        self._let_go(log)
+        self._report_held(log)
         above = self._settler.open.get((log.number, words[PARENT]))
         if (
             brief is not None
@@ -87,7 +87,7 @@ class LiveFeed:
             event = self._settler.opened(log.number, at, words, in_backward)
         self._feed(event, "open")
 
-    def _let_go(self, log: ThreadLog) -> None:
+    def _report_held(self, log: ThreadLog) -> None:
         """Report that the call that was held back has opened, because an event happens inside it."""
         at, in_backward = self._held.pop(log.number, NOT_HELD)
         if at != NONE:

@@ -1,4 +1,9 @@
-"""Starts and stops a recording: decides which threads and which probes it has, and restores everything at its end."""
+"""Starts and stops a recording: decides which threads and which probes it has, and restores everything at its end.
+
+``Recorder.start`` joins or makes a session, installs what listens to torch and Python, and starts the probes of
+variables and calls. ``Recorder.stop`` undoes it in the opposite order. A fault of ours in one step must not keep the
+others from running (``_do_all``), and must never reach the program.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +46,7 @@ listeners: Any = (
 )
 """The module torchglass.capture.torch.listeners; None without torch, when only variables and calls can be recorded."""
 _WITH = dis.opmap.get("BEFORE_WITH")
-LOOKS = 5
+MAX_TRIES = 5
 """How often to try again to read a running recording, while other threads are still writing to it."""
 _LONGEST_CHAIN = 20
 """The most exceptions of a chain to note, because the causes of an exception may form a cycle."""
@@ -82,7 +87,16 @@ class Window:
 
     log: ThreadLog
     begin: int
+    """The first record."""
     end: int | None = None
+    """The record after the last one; None while the recording runs."""
+
+    @property
+    def end_so_far(self) -> int:
+        """Return the end so far."""
+        if self.end is None:
+            return self.log.at
+        return self.end
 
 
 @lru_cache(maxsize=64)
@@ -139,8 +153,8 @@ class Recorder:
         self.kept_in_memory: list[StoredCopy] = []
         self.kept_in_folder: list[StoredCopy] = []
         """Where the copies of values were at that time."""
-        self._asks: Callable[[], None] | None = None
-        self._holds: list[SharedFeatures] = []
+        self._on_bad: Callable[[], None] | None = None
+        self._acquired: list[SharedFeatures] = []
         self._probe: VariablesProbe | None = None
         self._calls: FunctionCalls | None = None
         self._is_idle = False
@@ -172,7 +186,8 @@ class Recorder:
             session.stacks.codes.keeps_text = self._keeper is None or self.options.sources
             log = session.add_log(thread_name())
             if outermost and frame is not None:
-                log.base, log.anchor = session.stacks.intern_part(NONE, []), id(frame)
+                log.base = session.stacks.intern_part(NONE, [])
+                log.anchor = id(frame)
             else:
                 self._anchor(session, log, frame)
         else:
@@ -180,7 +195,7 @@ class Recorder:
             session.journal.widen(self.options.max_events)
         self._join(session, log)
         for patches in (PATCHES, DOOR):
-            self._holds.append(patches)
+            self._acquired.append(patches)
             patches.acquire()
         if listeners is not None:
             listeners.prepare(session)
@@ -188,12 +203,12 @@ class Recorder:
             listeners.listen(log)
         traced = pause_trace()
         try:
-            self._probe_all(session, frame)
+            self._start_probes(session, frame)
         finally:
             resume_trace(traced)
         self._note_problems(session)
 
-    def _probe_all(self, session: Session, frame: FrameType | None) -> None:
+    def _start_probes(self, session: Session, frame: FrameType | None) -> None:
         """Follow the variables and record the calls that the options ask for."""
         # A recording around this one may follow some of the variables already; those events are in both recordings.
         fresh = tuple([name for name in self.options.names if not session.watched & {name, "*"}])
@@ -202,26 +217,26 @@ class Recorder:
                 session.note,
                 "the following of variables",
                 "the variables",
-                lambda: self._follow(fresh, frame),
+                lambda: self._follow_variables(fresh, frame),
             )
         if self.options.packages and not session.records_calls:
             attempt(
                 session.note,
                 "the probe of calls",
                 "calls of the program's functions",
-                self._tell_calls,
+                self._record_calls,
             )
 
     def _new_session(self) -> Session:
         """Make a session, with the Python engine if the compiled one fails."""
         try:
-            session = self._made_session()
+            session = self._make_session()
         except Exception as fault:
             if is_signals(fault) or compiled.engine() != compiled.COMPILED:
                 raise
             compiled.give_up(f"it could not be attached ({reason_of(fault)})")
             try:
-                session = self._made_session()
+                session = self._make_session()
             except BaseException:
                 compiled.trust_again()  # the engine was not the cause
                 raise
@@ -231,13 +246,13 @@ class Recorder:
             )
         return session
 
-    def _made_session(self) -> Session:
+    def _make_session(self) -> Session:
         session = Session(Limits(self.options.max_events, self.options.keep), self.options.fused)
         if listeners is not None:
             listeners.attach(session)
         return session
 
-    def _follow(self, names: tuple[str, ...], frame: FrameType | None) -> None:
+    def _follow_variables(self, names: tuple[str, ...], frame: FrameType | None) -> None:
         """Follow variables from now on."""
         assert self.session is not None
         probe = VariablesProbe(self.session, names)
@@ -248,7 +263,7 @@ class Recorder:
             raise
         self._probe = probe
 
-    def _tell_calls(self) -> None:
+    def _record_calls(self) -> None:
         """Record calls of the program's functions from now on."""
         assert self.session is not None
         calls = FunctionCalls(self.session, self.options.packages)
@@ -318,10 +333,7 @@ class Recorder:
         traced = pause_trace()
         try:
             # Hide our calls from the program's modes.
-            with (
-                Uninterrupted(),
-                no_functions(),
-            ):
+            with Uninterrupted(), no_functions():
                 # Reading a file that somebody has truncated would end the process.
                 _do_all(session, lambda _: session.journal.check())
                 _do_all(session, self._stop_calls, self._stop_following)
@@ -363,20 +375,20 @@ class Recorder:
             Session.configure,
             self._stop_measuring,
             self._note_problems,
-            self._let_go,
+            self._release_threads,
             self._release_patches,
             self._note_problems,
         )
 
     def _stop_measuring(self, session: Session) -> None:
-        if session.measurer is not None and self._asks in session.measurer.on_bad:
-            session.measurer.on_bad.remove(self._asks)
+        if session.measurer is not None and self._on_bad in session.measurer.on_bad:
+            session.measurer.on_bad.remove(self._on_bad)
         if listeners is not None:
             listeners.measure(session)
 
     def _release_patches(self, session: Session) -> None:
-        while self._holds:
-            self._holds.pop().release()
+        while self._acquired:
+            self._acquired.pop().release()
 
     def _end(self, session: Session) -> None:
         """Read the user's files now, because later they may have changed; then write how the recording ended."""
@@ -390,10 +402,7 @@ class Recorder:
             row = rows.EndedRow(
                 self.stopped_ns or 0,
                 list(self.left_by),
-                [
-                    [window.log.number, window.log.at if window.end is None else window.end]
-                    for window in self.windows
-                ],
+                [[window.log.number, window.end_so_far] for window in self.windows],
                 sum([window.log.lost for window in self.windows]),
                 [[text, count] for text, count in session.faults.items()],
                 self._raised,
@@ -418,13 +427,12 @@ class Recorder:
             self._raised = session.stacks.codes.frames_of(error)
             if listeners is not None:
                 listeners.finish_pops(error)
-            session.end_steps(
-                self.windows[0].log, self.windows[0].begin - 1, session.error_number(error)
-            )
+            outermost = self.windows[0]
+            session.end_steps(outermost.log, outermost.begin - 1, session.error_number(error))
         except Exception as fault:
             session.fault(fault)
 
-    def _let_go(self, session: Session) -> None:
+    def _release_threads(self, session: Session) -> None:
         """Stop recording the threads that belong to no recording any more."""
         owned = {id(window.log) for recorder in session.recorders for window in recorder.windows}
         for log in session.logs:
@@ -462,7 +470,7 @@ class Recorder:
 
     def progress(self) -> int:
         """Return how many records there are, which grows with every event."""
-        return sum(window.log.at if window.end is None else window.end for window in self.windows)
+        return sum(window.end_so_far for window in self.windows)
 
     def source(self) -> Source:
         """Return the source in which settling finds the texts of files."""
@@ -486,15 +494,15 @@ class Recorder:
                 )
             return self.settler.tables
 
-    def _settled(self, looks: int = LOOKS) -> Settler:
+    def _settled(self, tries: int = MAX_TRIES) -> Settler:
         """Settle everything recorded so far; try again if a thread has just ended a call with a new form."""
         assert self.session is not None
         settler = Settler(self.session.journal.streams, self.number, self.source())
         try:
             settler.settle()
         except KeyError:
-            if looks and self.running:
-                return self._settled(looks - 1)
+            if tries and self.running:
+                return self._settled(tries - 1)
             raise
         return settler
 
@@ -543,7 +551,7 @@ class Recorder:
     def stop_on_bad(self, ask: Callable[[], None]) -> None:
         """Call ``ask()`` after an event produced NaN or Inf; an exception that ``ask`` raises reaches the program."""
         assert self.session is not None
-        self._asks = ask
+        self._on_bad = ask
         if self.session.measurer is not None:
             self.session.measurer.on_bad.append(ask)
             self.session.measure_with(self.session.measurer)

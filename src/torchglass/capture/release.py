@@ -58,7 +58,7 @@ def release(session: Session) -> None:
     session.journal.release()
     for mode in (session.function_mode, session.op_mode):
         if mode is not None:
-            _let_go_of_mode(mode)
+            _release_mode(mode)
     session.function_mode = session.op_mode = None
     for table in session.plans:
         table.clear()  # some plans are methods of their table, which makes a cycle
@@ -93,7 +93,7 @@ def _pass_on(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = Non
     return func(*args, **(kwargs or {}))
 
 
-def _let_go_of_mode(mode: Any) -> None:
+def _release_mode(mode: Any) -> None:
     """Detach a mode from its ended session; a mode that is still active only calls the torch function."""
     mode.session = ENDED
     for name in ("__torch_function__", "__torch_dispatch__"):

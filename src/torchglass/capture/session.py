@@ -1,4 +1,4 @@
-"""The session: the journal, interned tables and event handling that recordings in one family of threads share.
+"""The session: the journal, the interned tables and the event handling that recordings of one family of threads share.
 
 A recording that begins in a thread which is already recorded joins the session of that thread, and is a window over its
 records. So the events of the inner recording are in both recordings, and nothing is recorded twice.
@@ -20,6 +20,7 @@ from torchglass.capture.engine import fast
 from torchglass.capture.engine.codes import class_bytes
 from torchglass.capture.engine.edges import Close, Open, make_close, make_open
 from torchglass.capture.engine.forms import Forms
+from torchglass.capture.engine.host import BackwardPass
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.engine.module_paths import ModuleAtPath
 from torchglass.capture.engine.stack import StackTable
@@ -39,9 +40,17 @@ from torchglass.source.codes import HERE
 from torchglass.source.text import PROCESS_START
 from torchglass.system import get_ident, getpid, perf_counter_ns
 
-FUNCTION, OP, STEP, UNSEEN, MARK, VARIABLE = "function", "op", "step", "unseen", "mark", "variable"
+# Kinds of events (docs/glossary.md).
+FUNCTION = "function"
+OP = "op"
+STEP = "step"
+UNSEEN = "unseen"
+MARK = "mark"
+VARIABLE = "variable"
 CALL = "call"
+
 LEFT = "left by an exception"
+"""The error of an event that ended with an exception that we could not see."""
 CALL_BITS = 40
 """The number of bits for the calls that one variables probe numbers; more bits than it can ever need."""
 
@@ -66,6 +75,9 @@ class Session:
     def __init__(self, limits: Limits, fused: str) -> None:
         self.journal = Journal(limits=limits, expected=EXPECTED_BYTES)
         self.fused = fused
+        self.running = True
+
+        # The engine and its tables.
         self.stacks = StackTable(self.journal)
         self.engine: Any = fast.make_engine(self)
         """The compiled engine; None if everything is done in Python."""
@@ -76,57 +88,70 @@ class Session:
         self.forms = Forms(self.journal, self.values.value_of, self.values.value_after_op)
         self.sources = SourceKeeper(self.journal)
         self.stacks.codes.seen = self.sources.seen
+
+        # Callees (functions, ops, marks …), modules and their classes, by number or name.
+        self.what_numbers = count()
+        self.module_numbers = count()
+        self.class_numbers = count()
         self.kinds: dict[int, str] = {}
-        """The kind (function, op, mark …) of each number."""
-        self.what_numbers, self.module_numbers, self.class_numbers = count(), count(), count()
-        self._error_numbers = count()
+        """The kind (function, op, mark …) of each callee."""
         self.named: dict[tuple[str, str, str], int] = {}
+        """The numbers of callees that are not torch functions, by kind, name and detail."""
         self.modules: dict[int, ModuleAtPath] = {}
         self.module_ids: dict[tuple[int, int], ModuleAtPath] = {}
         """Keyed by (row of the caller, id of the module)."""
         self.modules_met: dict[int, ModuleAtPath] = {}
         """Keyed by the ``id`` of a module: its newest row, which leads to its other rows."""
-        self.leaving: dict[
-            int, BaseException
-        ] = {}  # by thread: what leaves an event, while listeners are told of it
         self.classes_met: dict[int, tuple[weakref.ref[type], int]] = {}
         """Keyed by ``id``: a class of modules, and its row."""
-        self.records_modules = self.records_calls = self.records_functions = self.records_ops = (
-            False
-        )
+        self.parameters = ParameterNames(self.modules)
+
+        # Exceptions, faults and notes.
+        self._error_numbers = count()
         self._last_error: tuple[str, int, int] = ("", NONE, NONE)
         """The text of the last exception, the number of its row, and the generation of that number."""
+        self.leaving: dict[int, BaseException] = {}
+        """By thread, the exception that leaves an event, while listeners hear of the event."""
         self.faults: dict[str, int] = {}
         self._notes: set[str] = set()
-        self._call_ranges = -1
-        self._named_threads: dict[int, str] = {}
+
+        # Threads and recordings.
         self.logs: list[ThreadLog] = []
-        self.listeners: list[Listener] = []
-        self.copies = Copies()
-        self.journal.on_drop = self.copies.forget
-        self.homes: list[Any] = []
-        """The recordings that are written to a folder (capture/keeping.py); the first one has the journal's file."""
+        self._named_threads: dict[int, str] = {}
         self.recorders: list[Any] = []
         """The running recordings (capture.recorder.Recorder), outermost first."""
         self.recordings = 0
         """The number of recordings that the session has had."""
-        self.running = True
+        self.homes: list[Any] = []
+        """The recordings that are written to a folder (capture/keeping.py); the first one has the journal's file."""
+        self.copies = Copies()
+        self.journal.on_drop = self.copies.forget
+
+        # Probes and listeners.
+        self.records_modules = False
+        self.records_calls = False
+        self.records_functions = False
+        self.records_ops = False
         self.function_mode: Any = None
         self.op_mode: Any = None
-        self.plans: list[Any] = []
-        self.measurers: list[Any] = []  # both let go of with it (capture/release.py)
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
         """Puts our modes on the stacks of a thread that is recorded from now on (capture/torch/listeners.py)."""
+        self.leave_thread: Callable[[ThreadLog], None] = _nothing
+        """Removes our modes when the thread ends (capture/torch/listeners.py)."""
+        self.listeners: list[Listener] = []
         self.on_write: list[Callable[[Any], None]] = []
         """Called with each tensor, or list of tensors, that a torch function has changed in place."""
         self.watched: set[str] = set()
         """The names of variables that are followed now."""
-        self.leave_thread: Callable[[ThreadLog], None] = _nothing
-        """Removes our modes when the thread ends (capture/torch/listeners.py)."""
-        self.in_backward: tuple[ThreadLog, int, int] | None = None
-        """While the autograd engine runs: the log and the record that called it, and the first record in it."""
-        self.runs: list[Any] = []  # of the autograd engine, running (capture/torch/gradients.py)
-        self.parameters = ParameterNames(self.modules)
+        self._call_ranges = -1
+        self.in_backward: BackwardPass | None = None
+        """The run of the autograd engine that is in progress."""
+        self.runs: list[Any] = []
+        """The same as capture/torch/gradients.py has them."""
+        # Released together with the session (capture/release.py).
+        self.plans: list[Any] = []
+        self.measurers: list[Any] = []
+
         self.journal.complete_records = self.carry
         self._write_head()
         self.open_event, self.close_event, self.close_op = self._edges()
@@ -134,20 +159,13 @@ class Session:
     def _edges(self) -> tuple[Open, Close, Close]:
         """Return the functions that open and close an event, and the one that closes an op's."""
         if self.engine is None:
-            close = make_close(self, self.values.plain_value_of, self.forms.describe)
-            return (
-                make_open(self),
-                close,
-                make_close(self, self.values.value_after_op, self.forms.describe_made),
-            )
+            open_event = make_open(self)
+            close_event = make_close(self, self.values.plain_value_of, self.forms.describe)
+            close_op = make_close(self, self.values.value_after_op, self.forms.describe_made)
+            return open_event, close_event, close_op
         self.forms.pin((1, None))
         self.forms.on_carry = self.engine.clear_forms
-        self.engine.ask(
-            {
-                "form_ids": self.forms.ids,
-                "form_numbers": self.forms.numbers,
-            }
-        )
+        self.engine.ask({"form_ids": self.forms.ids, "form_numbers": self.forms.numbers})
         return self.engine.open_event, self.engine.close_event, self.engine.close_op
 
     def _write_head(self) -> None:
@@ -166,14 +184,15 @@ class Session:
     def name_thread(self, log: ThreadLog) -> None:
         """Write the name of a thread, and again when it has changed: a worker process gets its name late."""
         label = thread_label(log)
-        if self._named_threads.get(log.number) != label:
-            self._named_threads[log.number] = label
-            if log.spawned_by is None:
-                caller, record = (NONE, NONE)
-            else:
-                caller = log.spawned_by[0].number
-                record = log.spawned_by[1]
-            self.journal.rows.add(layout.THREAD, log.number, _thread_bytes(label, caller, record))
+        if self._named_threads.get(log.number) == label:
+            return
+        self._named_threads[log.number] = label
+        caller = NONE
+        record = NONE
+        if log.spawned_by is not None:
+            caller = log.spawned_by[0].number
+            record = log.spawned_by[1]
+        self.journal.rows.add(layout.THREAD, log.number, _thread_bytes(label, caller, record))
 
     def extend_windows(self, starter: ThreadLog, log: ThreadLog) -> None:
         """Add a thread to the recordings that the thread which started it belongs to."""
@@ -183,45 +202,48 @@ class Session:
 
     def adopt(self) -> ThreadLog | None:
         """Give a log to a thread of the autograd engine (on a GPU), into which torch has copied our mode."""
-        calling = self.in_backward
-        if calling is None or not self.running or LEAVING:
+        backward = self.in_backward
+        if backward is None or not self.running or LEAVING:
             return None
-        log = self.add_log(f"{calling[0].name} (autograd)", calling[:2])
-        self.extend_windows(calling[0], log)
+        name = f"{backward.log.name} (autograd)"
+        log = self.add_log(name, (backward.log, backward.caller))
+        self.extend_windows(backward.log, log)
         return log
 
-    def run_backward(self, calling: tuple[ThreadLog, int, int] | None) -> None:
-        """Note that the autograd engine begins to run for this record, or has stopped."""
-        self.in_backward = calling
+    def run_backward(self, backward: BackwardPass | None) -> None:
+        """Note which run of the autograd engine is in progress now; None if there is none any more."""
+        self.in_backward = backward
         if self.engine is not None:
-            self.engine.in_backward = calling is not None
+            self.engine.in_backward = backward is not None
 
     def measure_with(self, measurer: Any) -> None:
         """Measure values with this measurer from now on; None means not to measure."""
         self.measurer = measurer
-        if self.engine is not None:
-            sketched = None
-            if measurer is not None and measurer.sketches:
-                sketched = self.journal.sketched
-            is_plain = measurer is not None and measurer.is_plain
-            if measurer is None:
-                asked = (False, False)
-            else:
-                asked = (bool(measurer.choosers), bool(measurer.on_bad))
-            self.engine.measure(measurer, self.journal.measured, sketched, is_plain, *asked)
-            saved = None
-            if measurer is not None and is_plain:
-                saved = measurer.saved
-            self.engine.keep(saved, None if saved is None else self.journal.kept)
+        if self.engine is None:
+            return
+        statistics = self.journal.measured
+        if measurer is None:
+            self.engine.measure(None, statistics, None, False, False, False)
+            self.engine.keep(None, None)
+            return
+        sketches = None
+        if measurer.sketches:
+            sketches = self.journal.sketched
+        chooses = bool(measurer.choosers)
+        asks = bool(measurer.on_bad)
+        self.engine.measure(measurer, statistics, sketches, measurer.is_plain, chooses, asks)
+        if measurer.is_plain and measurer.saved is not None:
+            self.engine.keep(measurer.saved, self.journal.kept)
+        else:
+            self.engine.keep(None, None)
 
     def configure(self) -> None:
         """Turn each probe on if any recording wants it."""
-        self.records_modules = True in [each.options.modules for each in self.recorders]
-        self.records_ops = True in [each.options.ops for each in self.recorders]
+        options = [each.options for each in self.recorders]
+        self.records_modules = any(each.modules for each in options)
+        self.records_ops = any(each.ops for each in options)
         # The function mode carries what a dispatch mode needs (modes.py).
-        self.records_functions = self.records_ops or True in [
-            each.options.functions for each in self.recorders
-        ]
+        self.records_functions = self.records_ops or any(each.functions for each in options)
         if self.engine is not None:
             self.engine.records_modules = self.records_modules
             self.engine.records_ops = self.records_ops
@@ -263,11 +285,14 @@ class Session:
         try:
             if self.records_ops:
                 is_op = self.kinds.get(log.word(at, WHAT)) == OP
-                (remember_text if is_op else restore_text)(log, at, error)
+                if is_op:
+                    remember_text(log, at, error)
+                else:
+                    restore_text(log, at, error)
             number = self.error_number(error)
             self.name_thread(log)  # now, because a worker process may be killed before its end
             self.end_steps(log, at, number)
-            self._left(log, at, number)
+            self._close_failed(log, at, number)
             if log.listening:
                 self.leaving[log.ident] = error
                 self.tell(log, at, "close")
@@ -280,18 +305,17 @@ class Session:
         """Close a record that an unknown exception left; if one left an event inside the record, it is that one."""
         last, error = log.last_error
         try:
-            if last > at:
-                number = error
-            else:
+            number = error
+            if last <= at:
                 number = self._text_number(LEFT)
             self.end_steps(log, at, number)
-            self._left(log, at, number)
+            self._close_failed(log, at, number)
             if log.listening:
                 self.tell(log, at, "close")
         except BaseException as fault:
             self.forgive(fault)
 
-    def _left(self, log: ThreadLog, at: int, error: int) -> None:
+    def _close_failed(self, log: ThreadLog, at: int, error: int) -> None:
         if not forks.owns_journal[0]:
             forks.leave_parent()
         log.last_error = (at, error)
@@ -327,14 +351,14 @@ class Session:
 
         A step is still running while an event inside it is open, or the frame of its wrapper is on the stack.
         """
-        while (
-            log.steps
-            and log.parent <= log.steps[-1].at
-            and not log.steps[-1].runs_above(log, frame)
-        ):
-            at = log.steps[-1].at
+        while log.steps:
+            step = log.steps[-1]
+            if log.parent > step.at or step.runs_above(log, frame):
+                return
             last, error = log.last_error
-            self.end_steps(log, at - 1, error if last > at else self._text_number(LEFT))
+            if last <= step.at:
+                error = self._text_number(LEFT)
+            self.end_steps(log, step.at - 1, error)
 
     def end_steps(self, log: ThreadLog, after: int, error: int) -> None:
         """Close the open steps that began after the record ``after``, with this error."""
@@ -342,22 +366,24 @@ class Session:
             step = log.steps.pop()
             if log.parent == step.at:
                 log.parent, log.anchor, log.base = step.before
-            self._left(log, step.at, error)
+            self._close_failed(log, step.at, error)
             if log.listening:
                 self.tell(log, step.at, "close")
 
     def close_left_open(self, log: ThreadLog, begin: int) -> None:
         """Close the records that stayed open because Ctrl-C interrupted our code; running ones stay open."""
-        under_way = {log.parent}
+        running = {log.parent}
         at = log.parent
         while at >= begin:
-            under_way.add(at)
+            running.add(at)
             at = log.word(at, PARENT)
         for chunk in self.journal.streams.of(layout.RECORDS, log.number):
             first = max(chunk.first, begin)
             last = min(chunk.last, log.at)
-            for at in _left_open(chunk, first, last) if first < last else ():
-                if at not in under_way:
+            if first >= last:
+                continue
+            for at in _left_open(chunk, first, last):
+                if at not in running:
                     log.close(at, NONE, NONE, self._text_number(LEFT), NONE, perf_counter_ns())
 
     def call_numbers(self) -> int:
@@ -368,8 +394,9 @@ class Session:
     def carry(self, log: ThreadWriter, opened: writer.OpenRecords) -> writer.OpenRecords:
         """Write open records again at the start of a chunk, because the chunks before it may be dropped."""
         carried = self.forms.carry(log, opened)
-        if self.in_backward is not None and self.in_backward[0] is log:
-            self.backward_ran(self.in_backward[0], self.in_backward[2], NONE)
+        backward = self.in_backward
+        if backward is not None and backward.log is log:
+            self.backward_ran(backward.log, backward.first, NONE)
         return carried
 
     def backward_ran(self, log: ThreadLog, begin: int, end: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchglass.cli.output import add_json, print_json
 from torchglass.events.spelling import clean
-from torchglass.views.text.words import plural, size
+from torchglass.views.text.words import plural, size, versions_word
 
 if TYPE_CHECKING:
     from torchglass.store import Loaded
@@ -63,6 +63,8 @@ def facts(bundle: Loaded) -> dict[str, Any]:
         "running": trace.running,
         "measured": trace.measured,
         "started_at": tables.started_at,
+        "python": tables.python,
+        "torch": tables.torch,
         "processes": sorted({tables.process, *tables.thread_processes}),
         "threads": list(tables.threads),
         "roots": list(dict.fromkeys(row.root for row in tables.modules)),
@@ -83,6 +85,9 @@ def lines(bundle: Loaded) -> Iterator[str]:
     processes = sorted({tables.process, *tables.thread_processes})
     shown = ", ".join(map(str, processes[:5])) + (" …" if len(processes) > 5 else "")
     yield f"  recorded {_when(tables.started_at)} by {'process' if len(processes) == 1 else 'processes'} {shown}"
+    versions = versions_word(tables)
+    if versions:
+        yield f"  with {versions}"
     saved = bundle.saved_tensors()
     if saved:
         # Only tensors of marks have names.

@@ -8,8 +8,8 @@ from dataclasses import MISSING, field
 from functools import partial
 from typing import Any, NamedTuple
 
-FORMAT = 7
-FORMATS = (2, 3, 4, 5, 6, 7)
+FORMAT = 8
+FORMATS = (2, 3, 4, 5, 6, 7, 8)
 """Formats of bundles that this version reads. It writes the newest."""
 NONE = -1
 """Stands for a missing number in all columns of numbers."""

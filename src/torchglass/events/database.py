@@ -117,7 +117,7 @@ def _trace(tables: Tables) -> Iterator[Row]:
     ]
     yield (
         FORMAT, text(tables.name), tables.process, tables.started_at, tables.duration_ns, int(tables.complete),
-        json.dumps(tables.left_by), 1, json.dumps(raised_at),
+        json.dumps(tables.left_by), 1, json.dumps(raised_at), text(tables.python), text(tables.torch),
     )  # fmt: skip
 
 
@@ -241,6 +241,11 @@ _ROWS: dict[str, Callable[[Tables], Iterable[Row]]] = {
     ),
     "sites": _sites,
     "sketches": lambda tables: iter(sorted(tables.sketches.items())),
+    "new_rounds": lambda tables: (
+        (event, each.before, text(each.file), each.line, each.column)
+        for event, rounds in sorted(tables.rounds.items())
+        for each in rounds
+    ),
     "stack_sites": lambda tables: (
         (number, position, site)
         for number, sites in enumerate(tables.stack_sites)

@@ -289,6 +289,8 @@ TRACE = Table("trace", "One row: what the trace as a whole is.", (
     Column("linked", "int", "1: storage and producer of values are known"),
     Column("raised_at", "str", "JSON list: the frames from the block to where that exception was raised, each as "
            "[file, line, function, source line, origin]", since=7),
+    Column("python", "str", "the version of Python that ran, or ''", since=8),
+    Column("torch", "str", "the version of PyTorch that ran, or ''", since=8),
 ))  # fmt: skip
 NOTES = Table("notes", "What was lost, not seen, or went wrong in the recorder itself.", (
     _id("order"), Column("text", "str", "the note"),
@@ -370,6 +372,13 @@ SKETCHES = Table("sketches", "Fingerprints of the numbers of values, where they 
     Column("sketch", "bytes", "hash of its bits (8 bytes; 0 where it is not known), 17 + 17 float32, 7 float64, count "
            "of what was not summed (8 bytes), in the machine's byte order; in format 5 it is another hash", since=5),
 ))  # fmt: skip
+NEW_ROUNDS = Table("new_rounds", "Where an outer loop began a new round, if no stack shows that; in order of rowid.", (
+    Column("event", "int", "row of event_rows: the first event in the round", since=8),
+    Column("before", "int", "row of event_rows: an event that was still in the round before", since=8),
+    Column("file", "str", "file name", since=8),
+    Column("line", "int", "where the head of the loop assigns its first name", since=8),
+    Column("col", "int", "the column of that, in bytes", since=8),
+))  # fmt: skip
 HASH_SINCE = 6
 """The first format whose sketches have the current hash."""
 
@@ -386,6 +395,7 @@ INTERNAL_TABLES = (
     SITES,
     STACK_SITES,
     SKETCHES,
+    NEW_ROUNDS,
 )
 ALL = (*PUBLIC_TABLES, *INTERNAL_TABLES)
 BY_NAME = {table.name: table for table in ALL}

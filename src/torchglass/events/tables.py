@@ -6,8 +6,10 @@ So 100,000 events are a few arrays of plain data. An ``Event`` object is created
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from torchglass.events.column import INTS
 from torchglass.events.schema import (
@@ -26,6 +28,17 @@ GAP = ("unseen", "gap")
 """Kind and name of the event that stands for dropped ones."""
 
 
+class NewRound(NamedTuple):
+    """An outer loop began a new round since an event before, and no stack shows it."""
+
+    before: int
+    """The event that was still in the last round."""
+    file: str
+    line: int
+    column: int
+    """Where the head of the loop assigns its first name; the column in bytes."""
+
+
 @dataclass(slots=True)
 class Tables(StackColumns):
     """Every table of one trace.
@@ -36,6 +49,10 @@ class Tables(StackColumns):
     process: int = 0
     name: str = ""
     started_at: float = 0.0
+    python: str = ""
+    """The version of Python that ran; "" if it is not known. With several processes, that of the first."""
+    torch: str = ""
+    """The version of PyTorch, likewise."""
     duration_ns: int = 0
     complete: bool = True
     notes: list[str] = field(default_factory=list[str])
@@ -52,6 +69,8 @@ class Tables(StackColumns):
     io: array[int] = field(default_factory=INTS)
     """Ids of values."""
 
+    rounds: dict[int, list[NewRound]] = field(default_factory=dict[int, list[NewRound]])
+    """By event, the outer loops that began a new round at it."""
     sketches: dict[int, bytes] = field(default_factory=dict[int, bytes])
     """Fingerprints by value, for the values that have one."""
     callees: list[Callee] = field(default_factory=list[Callee])
@@ -281,6 +300,19 @@ class Tables(StackColumns):
             "q", [new_numbers.get(number, NONE) for number in self.value_producer]
         )
         kept.forward = array("q", [new_numbers.get(number, NONE) for number in kept.forward])
+        kept.rounds = {}
+        for event, rounds in self.rounds.items():
+            # If the first event in a round is left out, the next one in its thread shows the round.
+            index = bisect_left(numbers, event)
+            while index < len(numbers) and self.thread[numbers[index]] != self.thread[event]:
+                index += 1
+            if index < len(numbers):
+                befores = [bisect_right(numbers, each.before) - 1 for each in rounds]
+                kept.rounds.setdefault(index, []).extend(
+                    each._replace(before=before)
+                    for each, before in zip(rounds, befores, strict=True)
+                    if before != NONE
+                )
         return kept
 
     def pack_values(self, io: array[int]) -> None:

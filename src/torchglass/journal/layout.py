@@ -150,8 +150,8 @@ ROW = struct.Struct("=IIIq")
 (
     JOURNAL, RECORDING, WINDOW, ENDED, THREAD, CODE, STACK_ROW, FORM, META, WHAT_ROW, CLASS, MODULE, DESCRIBED,
     ERROR_ROW, NOTE, FAULT, BACKWARD, SOURCE, SAVED, PLACE, CALL_NAMES, ONLY,
-    DROPPED, SERIES,
-) = range(1, 25)  # fmt: skip
+    DROPPED, SERIES, ROUND,
+) = range(1, 26)  # fmt: skip
 """The kinds of rows. Their fields are in journal/rows.py."""
 
 

@@ -196,6 +196,18 @@ class BackwardRow(NamedTuple):
     """The number after the last record, or -1 if the engine is still running."""
 
 
+class RoundRow(NamedTuple):
+    """A record of a thread in the first round of an outer loop that it shows, where no stack tells the rounds apart."""
+
+    record: int
+    before: int
+    """The record before at which the loop was looked at: that one was in the last round."""
+    code: int
+    line: int
+    column: int
+    """Where the head of the loop assigns its first name; the column in bytes."""
+
+
 class PlaceRow(NamedTuple):
     """What was read at an instruction when the recording ended, because the folder will not have the source text."""
 
@@ -269,7 +281,7 @@ KINDS: dict[int, type[Any]] = {
     layout.CLASS: ClassRow, layout.MODULE: ModuleRow, layout.DESCRIBED: DescribedRow, layout.SOURCE: SourceRow,
     layout.SAVED: SavedRow, layout.BACKWARD: BackwardRow, layout.PLACE: PlaceRow,
     layout.CALL_NAMES: CallNamesRow, layout.ONLY: OnlyRow, layout.DROPPED: DroppedRow,
-    layout.SERIES: SeriesRow,
+    layout.SERIES: SeriesRow, layout.ROUND: RoundRow,
 }  # fmt: skip
 """The class of each kind of row.
 

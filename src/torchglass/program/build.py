@@ -15,6 +15,9 @@ For example, these four events, with their stacks, come from one call of ``forwa
     def forward(x):                         event 3   1:2      line 2 after line 3: the second iteration
         return x.exp()      # line 5
 
+4. The recorder has noticed that the names in the head of an outer loop changed (``capture/engine/rounds.py``). That is
+   a new iteration of it, also if nothing was recorded between it and the inner loop.
+
 If it is not certain, nothing new begins: two calls may be taken for one, and an iteration may be missed. The count of
 such a loop is a lower bound (``Count.exact`` is False).
 
@@ -192,6 +195,10 @@ class _Builder:
         if is_new_call and _is_numbered_call_running(frames, entries):
             self._repeat(frames, entries, len(entries) - 2, event_id)
             del frames[len(entries) - 1 :]
+        if self._begin_noticed_round(frames, entries, event_id):
+            self._enter(state, entries, event_id, is_after_gap)
+            self._note_event(state, event, entries[-1])
+            return frames[-1].node
         same = _count_same(frames, entries)
         unmoved = _frame_of_late_change(event, frames, entries, same)
         if unmoved is None:
@@ -199,14 +206,53 @@ class _Builder:
         if unmoved is not None:
             return unmoved.node
         self._move_frames(state, entries, event, event_id, same, is_after_gap)
-        for entry in entries[len(frames) :]:
-            self._push(state, entry, event_id)
-            frames[-1].is_partial = is_after_gap
+        self._enter(state, entries, event_id, is_after_gap)
         if python_call >= 0:
             frames[-1].python_call = python_call
             self._python_calls.add(python_call)
         self._note_event(state, event, entries[-1])
         return frames[-1].node
+
+    def _enter(
+        self, state: _State, entries: list[Entry], event_id: int, is_after_gap: bool
+    ) -> None:
+        """Enter the frames of an event that are not running yet."""
+        for entry in entries[len(state.frames) :]:
+            self._push(state, entry, event_id)
+            state.frames[-1].is_partial = is_after_gap
+
+    def _begin_noticed_round(
+        self, frames: list[RunningFrame], entries: list[Entry], event_id: int
+    ) -> bool:
+        """Begin an iteration of the outermost loop of which the recorder noticed a new one; return False without one.
+
+        An earlier event may have shown that iteration already.
+        """
+        rounds = self._distinct.new_rounds.get(event_id)
+        if not rounds:
+            return False
+        for index, (frame, entry) in enumerate(zip(frames, entries, strict=False)):
+            if frame.entry.function != entry.function:
+                break
+            loops = ()
+            if entry.place is not None:
+                loops = entry.place.loops
+            for entered in frame.loops:
+                if entered.loop not in loops:
+                    break
+                is_new = any(
+                    each.file == entry.at.file
+                    and entered.loop.assigns_at(each.line, each.column)
+                    and self._tree.first(entered.iteration) <= each.before
+                    for each in rounds
+                )
+                if is_new:
+                    del frames[index + 1 :]
+                    self._move_in_call(frame, entry, entered.loop, event_id)
+                    return True
+            if frame.place is not entry.place:
+                break
+        return False
 
     def _move_frames(
         self,

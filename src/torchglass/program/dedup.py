@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import add, attrgetter
 from typing import Generic, Protocol, TypeVar
@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 from torchglass.events.missing import missing_of
 from torchglass.events.schema import NONE
 from torchglass.events.selection import Selection
-from torchglass.events.tables import Tables, form_sizes
+from torchglass.events.tables import NewRound, Tables, form_sizes
 from torchglass.events.types import Event, Location, ModuleInfo, Value
 from torchglass.program.inner import called_by_torch
 from torchglass.program.recorded import HasTables, Recorded
@@ -144,6 +144,13 @@ class DistinctEvents:
         return [
             -1 if event.python_call is None else event.python_call for event in self.source.events()
         ]
+
+    @cached_property
+    def new_rounds(self) -> Mapping[int, Sequence[NewRound]]:
+        """Return by event the outer loops that began a new round at it although no stack shows that."""
+        if isinstance(self.source, TableEvents):
+            return self.source.tables.rounds
+        return {}
 
     @cached_property
     def dropped(self) -> Counter[int]:

@@ -113,6 +113,8 @@ class JournalRows:
         """By thread, the ranges of records during which the autograd engine ran, as beginning and end."""
         self._unfinished_backward: dict[int, set[int]] = {}
         """By thread, the beginnings of those whose end is not known yet."""
+        self.rounds: dict[int, set[rows.RoundRow]] = {}
+        """By thread, where outer loops began new rounds that no stack shows."""
         self.only: dict[int, rows.OnlyRow] = {}
         """By recording."""
         self.dropped: dict[tuple[int, int], rows.DroppedRow] = {}
@@ -150,6 +152,7 @@ class JournalRows:
             layout.CALL_NAMES: self._add_call_names,
             layout.DROPPED: self._add_dropped,
             layout.SERIES: self._add_series,
+            layout.ROUND: self._add_round,
         }
         """By kind, the method that stores a row of any other kind, with its number."""
 
@@ -282,6 +285,9 @@ class JournalRows:
 
     def _add_series(self, number: int, row: rows.SeriesRow) -> None:
         self.series[row.thread, row.first] = row
+
+    def _add_round(self, number: int, row: rows.RoundRow) -> None:
+        self.rounds.setdefault(number, set()).add(row)
 
     def _add_backward(self, number: int, row: rows.BackwardRow) -> None:
         """Note the beginning or the end of a range of records during which the autograd engine ran; by thread.

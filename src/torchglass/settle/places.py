@@ -1,9 +1,12 @@
 """Turn the stacks of a journal into sites in the code.
 
-Each site is read once, and its names only where they are shown.
+A stack in the journal is a list of (code object, instruction) pairs, innermost frame first, on top of another stack.
+A *site* is the place in the source of one such pair. Each site is read once, and its names only where they are shown.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from torchglass.events.schema import NONE, SiteNames
 from torchglass.events.tables import Tables
@@ -17,7 +20,15 @@ from torchglass.source.sites import Site, location_of, resolve
 OURS = "ours"
 """The origin of torchglass's own code, which has no sites."""
 StackKey = tuple[int, ...]
-"""A stack: the stack below it, then code and instruction of each further frame, innermost first."""
+"""(number of the stack below, code, instruction, code, instruction, …), innermost frame first."""
+
+
+class _Frame(NamedTuple):
+    """One frame of a stack."""
+
+    code: int
+    instruction: int
+    origin: str
 
 
 class PlaceTable:
@@ -45,7 +56,7 @@ class PlaceTable:
             base = self.journal_rows.stacks[raw][0]
             # The recorder writes a base first. In a damaged journal, following the bases might never end.
             if base >= raw:
-                raise ValueError(f"stack {raw} stands on stack {base}, which came later")
+                raise ValueError(f"stack {raw} is based on stack {base}, which came later")
             raw = base
         number = NONE
         if raw != NONE:
@@ -74,32 +85,37 @@ class PlaceTable:
     def _add_stack(self, key: StackKey, base: int) -> int:
         """Add a stack to the tables, and return its number there."""
         tables = self.tables
-        frames: list[tuple[int, int, str]] = []
-        for position in range(1, len(key), 2):
-            origin = self.sources.origin(key[position])
-            if origin != OURS:
-                frames.append((key[position], key[position + 1], origin))
+        frames = self._frames(key)
         user_frame = None
-        for index, (_, _, origin) in enumerate(frames):
-            if origin == "user":
+        for index, frame in enumerate(frames):
+            if frame.origin == "user":
                 user_frame = index
                 break
-        sites = [
-            self._site(code, lasti, origin, index == user_frame)
-            for index, (code, lasti, origin) in enumerate(frames)
-        ]
-        number = len(tables.stack_sites)
-        tables.stack_base.append(base)
-        tables.stack_sites.append(tuple(reversed(sites)))
+        sites: list[int] = []
+        for index, frame in enumerate(frames):
+            has_expression = index == user_frame
+            sites.append(self._site(frame.code, frame.instruction, frame.origin, has_expression))
         user_site = NONE
         if user_frame is not None:
             user_site = sites[user_frame]
         elif base != NONE:
             user_site = tables.stack_user[base]
+        number = len(tables.stack_sites)
+        tables.stack_base.append(base)
+        tables.stack_sites.append(tuple(reversed(sites)))
         tables.stack_user.append(user_site)
-        inner_codes = [self.journal_rows.code_rows[code] for code, _, _ in frames[:user_frame]]
+        inner_codes = [self.journal_rows.code_rows[frame.code] for frame in frames[:user_frame]]
         self._direct.append(user_frame is not None and all(map(_only_forwards, inner_codes)))
         return number
+
+    def _frames(self, key: StackKey) -> list[_Frame]:
+        """Return the frames of a stack without torchglass's own, innermost first."""
+        found: list[_Frame] = []
+        for code, instruction in zip(key[1::2], key[2::2], strict=True):
+            origin = self.sources.origin(code)
+            if origin != OURS:
+                found.append(_Frame(code, instruction, origin))
+        return found
 
     def _site(self, code: int, lasti: int, origin: str, has_expression: bool) -> int:
         key = (code, lasti, has_expression)

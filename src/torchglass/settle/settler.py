@@ -16,18 +16,20 @@ had not ended are repeated at the front of the next chunk, and are added after t
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from torchglass.events.schema import NONE, ORIGINS
-from torchglass.events.tables import Tables, form_sizes
+from torchglass.events.tables import NewRound, Tables, form_sizes
 from torchglass.events.types import Location
 from torchglass.events.uninitialised import forget_uninitialised
 from torchglass.journal import layout
 from torchglass.journal.layout import Streams
 from torchglass.journal.ring import chunk_count
+from torchglass.journal.rows import RoundRow
 from torchglass.settle.columns import (
     FUNCTION,
     MARK,
@@ -95,6 +97,10 @@ class Settler:
         row = self.recorded.row
         self.options: dict[str, Any] = row.options
         self.tables = Tables(process=row.process, name=row.name, started_at=row.started_at)
+        journal = self.journal_rows.journal
+        if journal is not None:
+            self.tables.python = ".".join(map(str, journal.python))
+            self.tables.torch = journal.torch or ""
         self.sources = Sources(self.journal_rows, source.texts, source.is_here)
         self.values = ValueFiller(streams, self.journal_rows, self.tables)
         self.columns = Columns(
@@ -140,6 +146,8 @@ class Settler:
         modules = self.journal_rows.modules.values()
         self.values.read(value for module in modules for _, value in module.parameters)
         self._set_modules()
+        for thread, rounds in self.journal_rows.rounds.items():
+            self._add_rounds(thread, rounds)
         if self.options.get("values"):
             fill_measured(self.streams, self.values, self.tables)
             fill_sketches(self.streams, self.values, self.tables)
@@ -159,6 +167,23 @@ class Settler:
         outputs = sum(map(counts.__getitem__, self.tables.result))
         if inputs + outputs != len(self.tables.io):
             raise ValueError("an event has more or fewer values than its form")
+
+    def _add_rounds(self, thread: int, rounds: set[RoundRow]) -> None:
+        """Add the new rounds of outer loops to the tables, each at its first event."""
+        state = self._threads.get(thread)
+        if state is None:
+            return
+        records = state.event_records()
+        for row in sorted(rounds):
+            first = bisect_left(records, (row.record,))
+            code = self.journal_rows.code_rows.get(row.code)
+            if code is None or not 0 < first < len(records):
+                continue
+            _, event = records[first]
+            last = bisect_left(records, (row.before + 1,)) - 1
+            if last >= 0:
+                new = NewRound(records[last][1], code.file, row.line, row.column)
+                self.tables.rounds.setdefault(event, []).append(new)
 
     # ------------------------------------------------------------ records and gaps
 

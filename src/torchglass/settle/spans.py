@@ -72,6 +72,15 @@ class ThreadState:
             return self.numbers[record - self.first]
         return self.earlier.get(record, NONE)
 
+    def event_records(self) -> list[tuple[int, int]]:
+        """Return each record that is an event, with that event, in order."""
+        every = self.earlier | dict(enumerate(self.numbers, self.first))
+        records: dict[int, int] = {}
+        for record in sorted(every):
+            records.setdefault(every[record], record)
+        records.pop(NONE, None)
+        return sorted((record, event) for event, record in records.items())
+
     def skip_to(self, record: int) -> None:
         """Continue with a record after a gap."""
         self.earlier.update(enumerate(self.numbers, self.first))

@@ -29,6 +29,15 @@ class Loop:
     breaks: bool
     """Whether it may be left before its end without an error."""
 
+    def assigns_at(self, line: int, column: int) -> bool:
+        """Return whether its head assigns a name at a position; the column is in bytes."""
+        if not isinstance(self.node, FOR):
+            return False
+        target = self.node.target
+        begin = (target.lineno, target.col_offset)
+        end = (target.end_lineno or target.lineno, target.end_col_offset or 0)
+        return begin <= (line, column) < end
+
 
 @dataclass(slots=True, eq=False)
 class Surroundings:

@@ -1,4 +1,8 @@
-"""Merge the parts of a bundle into one trace: the events of one process follow those of another, with new numbers."""
+"""Merge the parts of a bundle into one trace: the events of one process follow those of another, with new numbers.
+
+Each process writes a part with numbers from 0. When a part is appended, its numbers are shifted by the number of rows
+that are there already. The tables below say how to treat each column.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ REFERENCES = {
     "first_io": "io",
     "io": "value_meta",
 }
-"""The list or column to which the numbers of a column refer. They are shifted by what is there already."""
+"""The list or column that the numbers of a column refer to. They are shifted by its length."""
 UNCHANGED = tuple(
     column.field
     for column in schema.NUMBERS
@@ -36,10 +40,10 @@ def in_order(
     contents: list[PartContents], parts: list[Path]
 ) -> tuple[list[PartContents], list[Path]]:
     """Sort parts by rank, and then by when their processes started. Process ids wrap around, so they give no order."""
-    keys: list[tuple[int, float]] = []
-    for part, path in zip(contents, parts, strict=True):
-        keys.append((rank_of(path.name), part.tables.started_at or inf))
-    order = sorted(range(len(parts)), key=keys.__getitem__)
+    starts = [part.tables.started_at or inf for part in contents]
+    order = sorted(
+        range(len(parts)), key=lambda number: (rank_of(parts[number].name), starts[number])
+    )
     return [contents[number] for number in order], [parts[number] for number in order]
 
 
@@ -50,26 +54,40 @@ def merged(
     if len(parts) == 1:
         return parts[0].tables, tuple(parts[0].tensors)
     whole = Tables(complete=False, notes=["nothing was written to this bundle"])
-    tensors: list[SavedTensor] = []
     if parts:
         first = parts[0].tables
-        whole = Tables(process=first.process, name=first.name, started_at=first.started_at)
+        whole = Tables(
+            process=first.process, name=first.name, started_at=first.started_at, python=first.python,
+            torch=first.torch,
+        )  # fmt: skip
+    tensors: list[SavedTensor] = []
     for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
-        first_value = len(whole.value_meta)
-        first_event = len(whole)
+        values = len(whole.value_meta)
+        events = len(whole)
         for saved in part.tensors:
-            value = _shifted(saved.value, first_value)
-            event = _shifted(saved.event, first_event)
-            tensors.append(replace(saved, id=len(tensors), value=value, event=event, part=number))
-        _append(whole, part.tables)
-        _append_description(whole, part.tables, path.name)
-    part_tables = [part.tables for part in parts]
-    called = [whole.callees[callee] for callee in set(whole.callee)]
-    variables = {callee.name for callee in called if callee.kind == "variable"}
-    whole.notes = notes_of(whole.notes, variables)
-    whole.threads = threads_of(part_tables, [path.name for path in paths])
-    merge_failures(whole, part_tables)
+            moved = replace(
+                saved,
+                id=len(tensors),
+                value=_shifted(saved.value, values),
+                event=_shifted(saved.event, events),
+                part=number,
+            )
+            tensors.append(moved)
+        _append(whole, part.tables, path.name)
+    whole.notes = notes_of(whole.notes, _variables(whole))
+    whole.threads = threads_of([part.tables for part in parts], [path.name for path in paths])
+    merge_failures(whole, [part.tables for part in parts])
     return whole, tuple(tensors)
+
+
+def _variables(tables: Tables) -> set[str]:
+    """Return the names of the variables that have events."""
+    found: set[str] = set()
+    for number in set(tables.callee):
+        callee = tables.callees[number]
+        if callee.kind == "variable":
+            found.add(callee.name)
+    return found
 
 
 def _shifted(number: int, shift: int) -> int:
@@ -78,11 +96,13 @@ def _shifted(number: int, shift: int) -> int:
     return number + shift
 
 
-def _append(whole: Tables, part: Tables) -> None:
-    """Add the tables of one part, with its numbers shifted by the rows that are there already."""
-    first_value = len(whole.value_meta)
-    first_site = len(whole.sites)
-    shifts = {column: len(getattr(whole, target)) for column, target in REFERENCES.items()}
+def _append(whole: Tables, part: Tables, name: str) -> None:
+    """Append the tables of one part."""
+    values = len(whole.value_meta)
+    events = len(whole)
+    sites = len(whole.sites)
+    lengths = {target: len(getattr(whole, target)) for target in REFERENCES.values()}
+    shifts = {column: lengths[target] for column, target in REFERENCES.items()}
     for column in RENUMBERED:
         shifts[column] = max(getattr(whole, column), default=NONE) + 1
     for column, shift in shifts.items():
@@ -90,37 +110,40 @@ def _append(whole: Tables, part: Tables) -> None:
         if shift:
             numbers = array("q", [_shifted(number, shift) for number in numbers])
         getattr(whole, column).extend(numbers)
-    _append_measured(whole, part, first_value)
-    for value, sketch in part.sketches.items():
-        whole.sketches[value + first_value] = sketch
+    for event, rounds in part.rounds.items():
+        whole.rounds[event + events] = [
+            each._replace(before=each.before + events) for each in rounds
+        ]
     for column in UNCHANGED:
         getattr(whole, column).extend(getattr(part, column))
-    for sites in part.stack_sites:
-        whole.stack_sites.append(tuple(site + first_site for site in sites))
+    _append_measured(whole, part, values)
+    for value, sketch in part.sketches.items():
+        whole.sketches[value + values] = sketch
+    for stack in part.stack_sites:
+        whole.stack_sites.append(tuple([site + sites for site in stack]))
     for module in part.modules:
-        parameters = tuple((role, value + first_value) for role, value in module.parameters)
+        parameters = tuple([(role, value + values) for role, value in module.parameters])
         whole.modules.append(replace(module, parameters=parameters))
     for thread in range(len(part.threads)):
         whole.thread_processes.append(part.process_of(thread))
     for field in CONCATENATED:
         getattr(whole, field).extend(getattr(part, field))
+    _append_rest(whole, part, name)
 
 
-def _append_measured(whole: Tables, part: Tables, values_before: int) -> None:
+def _append_measured(whole: Tables, part: Tables, values: int) -> None:
     """Add statistics. Values of parts that did not measure have none."""
     if not whole.value_measured and not part.value_measured:
         return
-    without_statistics = 0
-    if not whole.value_measured:
-        without_statistics = values_before
+    missing = values
+    if whole.value_measured:
+        missing = 0
     for column, nothing in zip(schema.MEASURED_FIELDS, schema.NOT_MEASURED, strict=True):
-        merged_column = getattr(whole, column)
-        merged_column.extend([nothing] * without_statistics)
-        merged_column.extend(getattr(part, column) or [nothing] * len(part.value_meta))
+        getattr(whole, column).extend([nothing] * missing)
+        getattr(whole, column).extend(getattr(part, column) or [nothing] * len(part.value_meta))
 
 
-def _append_description(whole: Tables, part: Tables, name: str) -> None:
-    """Add how long one part ran, its notes and its sources. ``name`` is that of its folder."""
+def _append_rest(whole: Tables, part: Tables, name: str) -> None:
     whole.complete &= part.complete
     whole.duration_ns = max(whole.duration_ns, part.duration_ns)
     for note in part.notes:
@@ -131,5 +154,5 @@ def _append_description(whole: Tables, part: Tables, name: str) -> None:
         # A name such as <string> stands for other text in each process.
         if whole.sources.setdefault(file, text) != text and not file.startswith("<"):
             whole.notes.append(
-                f"{name}: {file} was another text there than in the processes before"
+                f"{name}: {file} had other text in this process than in the ones before"
             )

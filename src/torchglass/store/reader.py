@@ -25,7 +25,7 @@ from torchglass.events.schema import (
     SiteNames,
     Table,
 )
-from torchglass.events.tables import Tables, form_sizes
+from torchglass.events.tables import NewRound, Tables, form_sizes
 from torchglass.events.types import SKETCH, Location, without_hash
 from torchglass.store.checks import (
     check_tables,
@@ -83,6 +83,8 @@ def read_contents(connection: sqlite3.Connection, progress: Progress) -> PartCon
     _read_places(connection, tables)
     _read_events(connection, tables, contents.format, progress)
     _read_values(connection, tables, contents)
+    if contents.format >= schema.NEW_ROUNDS.columns[0].since:
+        tables.rounds = _read_rounds(connection, len(tables))
     tables.modules = _read_modules(connection)
     contents.digests = _read_digests(connection)
     contents.tensors = read_tensors(connection)
@@ -119,6 +121,9 @@ def _read_trace(connection: sqlite3.Connection, tables: Tables) -> int:
     tables.raised_at = ()
     if more:
         tables.raised_at = frames_of(more[0])
+    if len(more) > 1:
+        tables.python = text_of(more[1])
+        tables.torch = text_of(more[2])
     tables.notes = [text_of(text) for _, text in _rows(connection, "notes")]
     return int_of(file_format)
 
@@ -309,6 +314,17 @@ def _read_sketches(
             sketch = without_hash(sketch)
         sketches[value] = sketch
     return sketches
+
+
+def _read_rounds(connection: sqlite3.Connection, events: int) -> dict[int, list[NewRound]]:
+    rounds: dict[int, list[NewRound]] = {}
+    query = "SELECT event, before, file, line, col FROM new_rounds NOT INDEXED ORDER BY rowid"
+    for event, before, file, line, column in connection.execute(query):
+        new = NewRound(int_of(before), text_of(file), int_of(line), int_of(column))
+        if not 0 <= new.before < int_of(event) < events:
+            raise Unsound("a round of a loop begins at a missing event")
+        rounds.setdefault(event, []).append(new)
+    return rounds
 
 
 def _read_measured(connection: sqlite3.Connection, tables: Tables) -> None:

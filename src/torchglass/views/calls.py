@@ -1,4 +1,7 @@
-"""The calls view: the calls of modules and functions in the order in which they begin or end."""
+"""The calls view: the calls of modules and functions in the order in which they begin or end.
+
+``sheet`` makes the rows, ``lines`` writes them as text. Loops around calls have rows of their own, as in the tree.
+"""
 
 from __future__ import annotations
 
@@ -113,13 +116,14 @@ class _Rows:
         kind = self._tree.kind(item.nodes[0])
         if kind != EVENT:
             return (kind, self._tree.site(item.nodes[0]).loop)
-        if self._options.shapes:
-            return tuple(
-                dict.fromkeys(
-                    (_numberless(self._events[node]), self._shapes(node)) for node in item.nodes
-                )
-            )
-        return tuple(dict.fromkeys(_numberless(self._events[node]) for node in item.nodes))
+        # Each different look once, since an item may stand for many calls.
+        looks: dict[Hashable, None] = {}
+        for node in item.nodes:
+            look = _numberless(self._events[node])
+            if self._options.shapes:
+                look = (look, self._shapes(node))
+            looks[look] = None
+        return tuple(looks)
 
     def _shapes(self, node: int) -> Hashable:
         event = self._events[node]
@@ -152,24 +156,30 @@ class _Rows:
         """Return the row above a loop or a repeat; None if the item has no such row."""
         node = item.nodes[0]
         if self._tree.kind(node) == LOOP:
-            if (
-                not self._shown.may_merge_iterations(node)
-                or max(self._tree.count(loop).number for loop in item.nodes) < 2
-            ):
-                return None
-            code = Cell(kinds.EXPRESSION, loop_word(self._tree, node))
-            times = Cell(kinds.TIMES, count_word(self._tree, item.nodes))
-            return Row(depth, kinds.LOOP, (code, times), each=0)
+            return self._loop_heading(item, depth)
         if item.times == 1:
             return None
-        calls = sum(
-            self._is_call(each) * len(each.nodes)
-            for each in depth_first([item], lambda each: each.children)
-        )
-        size = calls // len(item.children[0].nodes if item.is_repeat else item.nodes)
-        if size < 2 and not item.is_repeat:
+        calls = 0
+        for each in depth_first([item], lambda each: each.children):
+            if self._is_call(each):
+                calls += len(each.nodes)
+        repeats = len(item.nodes)
+        if item.is_repeat:
+            repeats = len(item.children[0].nodes)
+        calls_each = calls // repeats
+        if calls_each < 2 and not item.is_repeat:
             return None
-        return repeat_row(depth, "", item.times, plural(size, "call"))
+        return repeat_row(depth, "", item.times, plural(calls_each, "call"))
+
+    def _loop_heading(self, item: Item, depth: int) -> Row | None:
+        """Return the row of a loop; None if it ran once, or if its iterations are layers."""
+        node = item.nodes[0]
+        iterations = max(self._tree.count(loop).number for loop in item.nodes)
+        if iterations < 2 or not self._shown.may_merge_iterations(node):
+            return None
+        code = Cell(kinds.EXPRESSION, loop_word(self._tree, node))
+        times = Cell(kinds.TIMES, count_word(self._tree, item.nodes))
+        return Row(depth, kinds.LOOP, (code, times), each=0)
 
     def _is_call(self, item: Item) -> bool:
         return not item.is_repeat and self._tree.is_event(item.nodes[0])
@@ -198,17 +208,19 @@ class _Rows:
             if first.error is None:
                 return cells
             return (*cells, gives_cell(first))
-        others = list(
-            {self._shown.looks[node]: self._events[node] for node in reversed(item.nodes)}.values()
-        )
-        if len(others) == 1:
+        different = self._different(item.nodes)
+        if len(different) == 1:
             return (*cells, takes_cell(shape_words(first.inputs)), gives_cell(first))
-        takes = takes_cell(values_words([event.inputs for event in reversed(others)]))
-        return (
-            *cells,
-            takes,
-            gives_cell(first, others=[event for event in reversed(others) if event is not first]),
-        )
+        takes = takes_cell(values_words([event.inputs for event in different]))
+        others = [event for event in different if event is not first]
+        return (*cells, takes, gives_cell(first, others=others))
+
+    def _different(self, nodes: Sequence[int]) -> list[Event]:
+        """Return one event for each different look, the first of those that look the same."""
+        found: dict[Hashable, Event] = {}
+        for node in reversed(nodes):
+            found[self._shown.looks[node]] = self._events[node]
+        return list(reversed(found.values()))
 
     def _name(self, event: Event) -> str:
         """Return the name of what is called: a module's path, after the label of its root if there are several."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import torchglass as tg
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.variables import UNBOUND
-from torchglass.capture.variables.events import VariableEvents
+from torchglass.capture.variables.events import LastReport, VariableEvents
 from torchglass.journal.layout import INPUTS, NONE, OUTPUTS
 from torchglass.system import get_ident
 
@@ -435,12 +435,12 @@ def test_a_change_without_room_for_its_values_names_none(monkeypatch: pytest.Mon
     first, second = torch.ones(2), torch.ones(2)
     with tg.record():
         log, frame = LOGS[get_ident()], sys._getframe()
-        write, told = VariableEvents(log.session)._write, {}
+        write, last = VariableEvents(log.session)._write, {}
         change = ("x", frame.f_code, 0, 1, "", "assigned", UNBOUND)
-        write(log, (*change, first, 0), NONE, told, False)
+        write(log, (*change, first, 0), NONE, last, False)
         monkeypatch.setattr(ThreadLog, "add_ids", lambda *_: NONE)
         at = log.at
-        write(log, (*change, second, 0), NONE, told, False)
+        write(log, (*change, second, 0), NONE, last, False)
         monkeypatch.undo()
         assert (log.at, log.word(at, INPUTS), log.word(at, OUTPUTS)) == (at + 1, NONE, NONE)
 
@@ -453,7 +453,7 @@ def test_a_call_that_another_thread_ends_while_its_tensor_is_reported() -> None:
         events = VariableEvents(log.session)
         for serial in range(2):
             call = events.calls.begin(serial, log, frame)
-            call.told[f"x{serial}"] = (0, (), id(tensor), 0, (1, None))
+            call.last[f"x{serial}"] = LastReport(0, (), id(tensor), 0, (1, None))
 
         def write(log: ThreadLog, change: Any, *_: Any) -> None:
             reported.append(change[0])

@@ -518,6 +518,41 @@ def test_each_loop_has_a_scrubber_with_its_layers_as_rows(browser: Any, iteratio
     page.close()
 
 
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The training program that everybody writes: nothing is recorded between its two loops."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [(torch.randn(5, 4), torch.ones(5, dtype=torch.long)) for _ in range(7)]
+    with tg.record(values="stats") as trace:
+        for _ in range(3):
+            for x, y in batches:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+    path = tmp_path_factory.mktemp("nested") / "run.html"
+    tg.export(trace, path)
+    return path
+
+
+def test_loops_with_nothing_recorded_between_them_have_a_scrubber_each(browser: Any, nested: Path) -> None:
+    page = Page(browser, nested)
+    assert [title for title, _ in page.ask(STRIPS)] == ["for _ in range(3):", "for x, y in batches:"]
+    page.ask(f"torchglass.select({ITEM.format('0')}.nodes[0])")
+    calls = page.ask(f"{ITEM.format('0')}.nodes")
+    assert len(calls) == 21
+    for name, wanted in (("_", 2), ("x, y", 5)):
+        number = page.page.get_by_label(f"go to iteration of for {name}").first
+        number.fill(str(wanted))
+        number.press("Enter")
+    page.until(f"torchglass.selected === {calls[7 + 4]}")
+    assert [text.splitlines()[1] for text in page.page.locator(".strip").all_inner_texts()] == ["of 3", "of 7"]
+    assert page.errors == []
+    page.close()
+
+
 def test_dragging_over_iterations_moves_every_pane_and_a_number_jumps(browser: Any, iterations: Path) -> None:
     page = Page(browser, iterations)
     page.ask(f"torchglass.select({ITEM.format('0')}.nodes[0])")

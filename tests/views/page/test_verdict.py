@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,6 +179,15 @@ def test_parameters_are_counted_once_and_memory_by_its_storage() -> None:
     assert lines["model"][0][0] == "Sequential, 9 parameters"
     # The weight, what went in, and what each of the two calls gave; views are of the same memory.
     assert lines["memory"][0][0] == "108 B in 4 tensors"
+
+
+def test_the_card_names_the_versions_that_ran_and_not_those_that_made_the_page(tmp_path: Path) -> None:
+    with tg.record(to=tmp_path / "run.trace"):
+        torch.ones(2).exp()
+    loaded = tg.load(tmp_path / "run.trace")
+    loaded._tables.torch = "2.9.1"
+    (line,) = [line for line in about_lines(loaded) if line["label"] == "recorded"]
+    assert f"Python {platform.python_version()}, PyTorch 2.9.1, page by torchglass" in line["parts"][0][0]
 
 
 def test_a_search_for_bad_values_is_not_made_where_all_is_finite(monkeypatch: pytest.MonkeyPatch) -> None:

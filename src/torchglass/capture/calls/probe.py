@@ -14,9 +14,8 @@ from typing import Any
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.engine.milestones import RESUMED
 from torchglass.capture.session import CALL, Session
+from torchglass.capture.slots import UNBOUND, content, slot, slots_of
 from torchglass.capture.torch.names import CALL_IMPL, no_functions
-from torchglass.capture.variables.frames import content, slot, slots_of
-from torchglass.capture.variables.watch import UNBOUND
 from torchglass.journal.layout import STACK
 from torchglass.source.origins import origin_of
 from torchglass.system import get_ident

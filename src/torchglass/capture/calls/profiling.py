@@ -44,7 +44,7 @@ class ProfiledCalls:
         is_ours = sys.getprofile() is self._ours
         if is_ours:
             sys.setprofile(None)
-        self._let_go()
+        self._turn_off()
         if threading.getprofile() is self._begin_thread:
             threading.setprofile(None)  # type: ignore[arg-type]
         if is_ours:
@@ -56,9 +56,9 @@ class ProfiledCalls:
         if self._is_on:
             if sys.getprofile() is self._ours:
                 sys.setprofile(None)
-            self._let_go()
+            self._turn_off()
 
-    def _let_go(self) -> None:
+    def _turn_off(self) -> None:
         """Turn off. The profile function removes itself in other threads when it is next called there."""
         self._is_on = False
         if extension is not None:

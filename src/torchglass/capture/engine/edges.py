@@ -55,6 +55,7 @@ def make_open(session: SessionLike) -> Open:
     put_arguments = _make_put_arguments(session)
     clock = perf_counter_ns
     tracers, stack_ids = stacks.tracers, stacks.ids
+    watched, look = stacks.rounds.watched, stacks.rounds.look
 
     def open_event(
         log: ThreadLog,
@@ -104,6 +105,8 @@ def make_open(session: SessionLike) -> Open:
                     )
             if stack is None:
                 stack = find_stack(stacks, anchor, base, frame)
+            if stack in watched and id(frame) != anchor:
+                look(log, frame, stack, at)
             log.id_at = free
             pack_record(
                 log.buffer, at * RECORD + log.shift, what, log.parent, stack, form, log.id_base + first,

@@ -5,9 +5,20 @@ capture/session.py imports the hot path, so the hot path cannot import it.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torchglass.journal.writer import Journal
+
+
+class BackwardPass(NamedTuple):
+    """A run of the autograd engine."""
+
+    log: Any
+    """The log of the thread that called it."""
+    caller: int
+    """The record that it was called in."""
+    first: int
+    """The number of its first record."""
 
 
 class SessionLike(Protocol):
@@ -29,9 +40,8 @@ class SessionLike(Protocol):
     """Copies of tensors that marks keep (capture/contents.py)."""
     measurer: Any
     """Measures values (statistics/measurer.py). None if the recording does not measure values."""
-    in_backward: tuple[Any, int, int] | None
-    """During a backward pass: the log of the thread that called it, the record that it was called in, and the number of
-    the first record of the pass."""
+    in_backward: BackwardPass | None
+    """The backward pass that is running now."""
 
     def tell(self, log: Any, at: int, edge: str) -> None:
         """Report to live views that the event of record ``at`` has begun ("open") or ended ("close")."""

@@ -43,8 +43,8 @@ class ThreadLog(ThreadWriter):
 
     __slots__ = slots(
         Log,
-        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on "
-        "op_error parent session spawned_by stack steps undescribed",
+        "anchor base branched engine found has_mode has_op_mode ident last_error listening looked_at_rounds lost "
+        "module name on op_error parent rounds session spawned_by stack steps undescribed",
     )
 
     def __init__(
@@ -72,6 +72,10 @@ class ThreadLog(ThreadWriter):
         """The number of the stack at the anchor. A stack walk adds to it the frames below the anchor."""
         self.module = NONE
         """The row of the innermost running module."""
+        self.rounds: dict[Any, tuple[list[int], int]] = {}
+        """What the heads of outer loops had assigned, and the newest record at which that was so (rounds.py)."""
+        self.looked_at_rounds: list[Any] = []
+        """The keys in ``rounds`` of the look before."""
         self.undescribed: list[ModuleAtPath] = []
         """Modules whose settings have not been read yet (capture/torch/modules.py)."""
         self.found: list[int] = []
@@ -101,8 +105,8 @@ class ThreadLog(ThreadWriter):
         self.session.name_thread(self)
         if not super().more():
             return False
-        calling = self.session.in_backward
-        if self.journal.is_dropping and calling is not None and calling[0] is self:
+        backward = self.session.in_backward
+        if self.journal.is_dropping and backward is not None and backward.log is self:
             # Write again that this backward pass is running, because the earlier row may be dropped.
             self.session.backward_ran(self, self.at, NONE)
         return True

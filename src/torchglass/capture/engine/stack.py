@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from torchglass.capture.engine.codes import CodeTable
+from torchglass.capture.engine.rounds import Rounds
 from torchglass.journal.layout import NONE, STACK_ROW
 from torchglass.journal.rows import encoded_ints
 from torchglass.journal.writer import Journal
@@ -27,6 +28,7 @@ class StackTable:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.codes = CodeTable(journal)
+        self.rounds = Rounds(journal, self.codes)
         self.ids: dict[StackKey, int] = {}
         self.numbers = count()
         self.tracers: dict[Any, Callable[..., Any]] = {}
@@ -87,5 +89,6 @@ class StackTable:
     def _write(self, key: StackKey, words: list[int]) -> int:
         number = next(self.numbers)
         self._journal.rows.add(STACK_ROW, number, encoded_ints(words))
+        self.rounds.meet(number, key)
         self.ids[key] = number
         return number

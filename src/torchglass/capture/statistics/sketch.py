@@ -42,16 +42,19 @@ from torchglass.compiled import extension
 from torchglass.errors import WrongType
 from torchglass.events.types import SKETCH, Sketch, Value
 
-BLOCK, LANES, PRIME = 1024, 16, 17
-"""The constants 1024, 16 and 17 in the definition above."""
+BLOCK = 1024
+LANES = 16
+PRIME = 17
+"""The three constants in the definition above."""
 LARGEST = 1e30
 """The largest number that is not replaced by 0; its fourth power still fits a double."""
 MOST = 1 << 27
 """The most numbers of an expanded tensor to read in logical order; such a tensor has more numbers than memory."""
 HASHED = 2048
 """The number of bytes in a block of the hash."""
-_KEYS, _FACTORS = np.uint64(1 << 32), np.uint64(2 << 32)
-"""Where the counters of the random keys and of the random factors begin, so that no counter is used twice."""
+_KEYS = np.uint64(1 << 32)
+_FACTORS = np.uint64(2 << 32)
+"""Where the counters of the random keys and factors begin, so that no counter is used twice."""
 
 
 def sketch_of(tensor: Any, kind: Packing, tally: Tally) -> bytes:
@@ -59,9 +62,8 @@ def sketch_of(tensor: Any, kind: Packing, tally: Tally) -> bytes:
 
     ``tally`` holds the statistics of the tensor.
     """
-    axes = [
-        (size, step) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size != 1
-    ]
+    sizes_and_steps = zip(tensor.shape, tensor.stride(), strict=True)
+    axes = [(size, step) for size, step in sizes_and_steps if size != 1]
     count = prod(size for size, _ in axes)
     if count > MOST and count * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise NoNumbers("it is too large to be gone through in its logical order")
@@ -75,13 +77,11 @@ def sketch_of(tensor: Any, kind: Packing, tally: Tally) -> bytes:
 def order_of(tensor: Any, kind: Packing) -> tuple[str, int, int, tuple[tuple[int, int], ...]]:
     """Return the logical order of a tensor's elements in the form that the compiled engine takes."""
     item: int = tensor.element_size()
-    both = zip(tensor.shape, tensor.stride(), strict=True)
-    return (
-        kind.compiled,
-        kind.parts,
-        item,
-        tuple((size, step * item) for size, step in both if size != 1),
-    )
+    axes: list[tuple[int, int]] = []
+    for size, step in zip(tensor.shape, tensor.stride(), strict=True):
+        if size != 1:
+            axes.append((size, step * item))
+    return kind.compiled, kind.parts, item, tuple(axes)
 
 
 def sketch_array(array: Any, kind: Packing) -> bytes:
@@ -100,15 +100,15 @@ def sketch_array(array: Any, kind: Packing) -> bytes:
             bad = ~(np.abs(x) <= LARGEST)
             odd += int(np.count_nonzero(bad))
             fine = x[~bad]
-            x = np.where(bad, 0.0, x)
             low = min(low, fine.min(initial=np.inf))
             high = max(high, fine.max(initial=-np.inf))
+            x = np.where(bad, 0.0, x)
             at = np.arange(first, first + x.size)
             flat += np.bincount(_sums(at) % PRIME, weights=x * _weights(at), minlength=PRIME)
-            along = np.unravel_index(at, shape)
-            by = prod(map(_weights, along))
-            to = sum(map(_sums, along))
-            axes += np.bincount(to % PRIME, weights=x * by, minlength=PRIME)
+            places = np.unravel_index(at, shape)
+            weight = prod(map(_weights, places))
+            into = sum(map(_sums, places)) % PRIME
+            axes += np.bincount(into, weights=x * weight, minlength=PRIME)
             orders += [x.sum(), (x * x).sum(), np.abs(x).sum(), (x**3).sum(), (x**4).sum()]
     if low <= high:
         ends = (low, high)
@@ -119,25 +119,38 @@ def sketch_array(array: Any, kind: Packing) -> bytes:
 
 def hash_of(array: Any) -> int:
     """Return the hash of an array's bytes in logical order. The hash is never 0, which means an unknown hash."""
-    places = np.arange(HASHED // 8, dtype=np.uint64)
+    keys = _keys()
     total = np.uint64(0)
-    keys = _stirred(_KEYS + places % np.uint64(64)) ^ _stirred(
-        _KEYS + np.uint64(64) + places // np.uint64(64)
-    )
-    step = HASHED * 64 // array.itemsize
+    bytes_at_once = HASHED * 64
+    step = bytes_at_once // array.itemsize
     for first in range(0, array.size, step):
         raw = np.ascontiguousarray(array.flat[first : first + step]).view(np.uint8)
-        words = np.zeros(-(-raw.size // HASHED) * HASHED, np.uint8)
-        words[: raw.size] = raw
-        words = words.view("<u8").reshape(-1, HASHED // 8)
+        padded = np.zeros(_rounded_up(raw.size, HASHED) * HASHED, np.uint8)
+        padded[: raw.size] = raw
+        words = padded.view("<u8").reshape(-1, HASHED // 8)
         mixed = words ^ keys
         product = (mixed & np.uint64(0xFFFFFFFF)) * (mixed >> np.uint64(32))
         found = (product << np.uint64(32) | product >> np.uint64(32)) + words
-        found.reshape(-1)[-(-raw.size // 8) :] = 0  # after the last word of the array
+        found.reshape(-1)[_rounded_up(raw.size, 8) :] = 0  # after the last word of the array
         blocks = np.arange(len(words), dtype=np.uint64) + np.uint64(first // step * 64)
         factors = _stirred(_FACTORS + blocks) | np.uint64(1)
-        total = (found.sum(axis=1, dtype=np.uint64) * factors).sum(dtype=np.uint64, initial=total)
-    return int(_stirred(total ^ _stirred(np.array([array.nbytes], np.uint64)))[0]) or 1
+        sums = found.sum(axis=1, dtype=np.uint64)
+        total = (sums * factors).sum(dtype=np.uint64, initial=total)
+    size = _stirred(np.array([array.nbytes], np.uint64))
+    return int(_stirred(total ^ size)[0]) or 1
+
+
+def _keys() -> Any:
+    """Return the random key of each word in a block."""
+    places = np.arange(HASHED // 8, dtype=np.uint64)
+    column = places % np.uint64(64)
+    row = places // np.uint64(64)
+    return _stirred(_KEYS + column) ^ _stirred(_KEYS + np.uint64(64) + row)
+
+
+def _rounded_up(count: int, size: int) -> int:
+    """Return how many pieces of ``size`` hold ``count``."""
+    return -(-count // size)
 
 
 def _stirred(counter: Any) -> Any:
@@ -151,9 +164,8 @@ def _stirred(counter: Any) -> Any:
 def _random(counter: Any) -> Any:
     """Return a random sign times a number from 0.5 to 1.5, for each counter."""
     z = _stirred(counter.astype(np.uint64))
-    return np.where(z & np.uint64(1), -1.0, 1.0) * (
-        0.5 + (z >> np.uint64(41)).astype(np.float64) * 2.0**-23
-    )
+    size = 0.5 + (z >> np.uint64(41)).astype(np.float64) * 2.0**-23
+    return np.where(z & np.uint64(1), -size, size)
 
 
 @cache
@@ -162,11 +174,12 @@ def _table() -> Any:
 
 
 def _weights(at: Any) -> Any:
+    """Return the weight r(i) of each number."""
     block = at // BLOCK
-    is_turned = (block > 0) & (_stirred((block + BLOCK).astype(np.uint64)) & np.uint64(1)).astype(
-        bool
-    )
-    return np.where(is_turned, -1.0, 1.0) * _table()[at % BLOCK]
+    is_odd = _stirred((block + BLOCK).astype(np.uint64)) & np.uint64(1)
+    is_turned = (block > 0) & is_odd.astype(bool)
+    weights = _table()[at % BLOCK]
+    return np.where(is_turned, -weights, weights)
 
 
 def _sums(at: Any) -> Any:

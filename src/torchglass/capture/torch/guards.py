@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from torchglass.capture.engine.edges import recorded_call
+from torchglass.capture.engine.host import BackwardPass
 from torchglass.capture.engine.jit import begin_trace, end_trace
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import FUNCTION, UNSEEN, Session
@@ -60,7 +61,7 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         run = _begin(log)
         # Write the beginning now, because the process may be killed before the end.
         log.session.backward_ran(log, begin, NONE)
-        log.session.run_backward((log, log.parent, begin))
+        log.session.run_backward(BackwardPass(log, log.parent, begin))
         accumulates = bool(kwargs.get("accumulate_grad", True))
         try:
             result = original(*args, **kwargs)

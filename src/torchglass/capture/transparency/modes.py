@@ -238,7 +238,7 @@ def _before_node(*_: Any) -> None:
 
 
 def _after_node(*_: Any) -> None:
-    put_back(0 if not (gone := _away.get(get_ident())) else len(gone) - 1)
+    put_back(max(away() - 1, 0))
 
 
 def away() -> int:

@@ -27,7 +27,7 @@ The package uses only the standard library: it never imports torch, and uses num
 
 from torchglass.capture.variables.engine import Engine
 from torchglass.capture.variables.watch import (
-    TOLD,
+    REPORTED,
     UNBOUND,
     CallSink,
     Fields,
@@ -38,7 +38,7 @@ from torchglass.capture.variables.watch import (
 )
 
 __all__ = [
-    "TOLD",
+    "REPORTED",
     "UNBOUND",
     "CallSink",
     "Engine",

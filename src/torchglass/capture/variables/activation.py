@@ -21,10 +21,11 @@ from sys import getrefcount
 from types import FrameType
 from typing import Any
 
+from torchglass.capture.slots import SLOTS_ARE_READABLE, slots_of
 from torchglass.capture.variables.arrays import differs_small
 from torchglass.capture.variables.bytecode import CELL, FAST, Mutator, Store
 from torchglass.capture.variables.following import Following
-from torchglass.capture.variables.frames import SLOTS_ARE_READABLE, slots_of, step_from
+from torchglass.capture.variables.frames import step_from
 from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target, inner_key
 from torchglass.capture.variables.reading import Names, Reading
 from torchglass.capture.variables.snapshots import (
@@ -37,7 +38,7 @@ from torchglass.capture.variables.snapshots import (
     has_changed,
     same_atom,
 )
-from torchglass.capture.variables.watch import ASSIGNED, CHANGED, DELETED, TOLD, UNBOUND, Path
+from torchglass.capture.variables.watch import ASSIGNED, CHANGED, DELETED, REPORTED, UNBOUND, Path
 from torchglass.compiled import extension
 
 _REFERENCES_OF_ONE_LOCAL = 3
@@ -123,10 +124,10 @@ class Activation(Reading):
                 self._sort_by_access(name, value, references)
             if not silent:
                 code, start, line, scope, how = plan.opening
-                told = tell(
+                is_reported = tell(
                     (name, code, start, line, scope, how, UNBOUND, value, self.serial), frame
                 )
-                entry.is_told = told and kind == FAST
+                entry.is_reported = is_reported and kind == FAST
 
     def _begin_shared(self, frame: FrameType, silent: bool) -> None:
         plan = self.plan
@@ -162,7 +163,7 @@ class Activation(Reading):
                 for target in owner.pending.targets:
                     if target.store.kind == CELL and owner.known.get(target.key) is entry:
                         owner._stored(target, entry, value, outer)
-                        entry.is_told = False
+                        entry.is_reported = False
                         return
             outer = outer.f_back
 
@@ -209,7 +210,9 @@ class Activation(Reading):
         for target in action.targets:
             entry = self.entry_of(target, frame)
             self._stored(target, entry, self.read(target, frame), frame)
-            entry.is_told = False  # other calls see the variable too, and may not have reported it
+            entry.is_reported = (
+                False  # other calls see the variable too, and may not have reported it
+            )
         for path, root in action.roots:
             self._look_at_path(path, frame, root)
         if mutator is not None and self._may_have_changed(action):
@@ -382,8 +385,8 @@ class Activation(Reading):
             return
         engine = self.engine
         could_change = entry.signature is not None
-        old = TOLD
-        if not entry.is_told:
+        old = REPORTED
+        if not entry.is_reported:
             old = entry.recall()
         engine.snapshots.take(entry, value, True)
         if could_change or entry.signature is not None:
@@ -394,7 +397,7 @@ class Activation(Reading):
                 self.open.pop(key, None)
                 self._update_alertness()
         change = target.facts + (old, value, self.serial)  # noqa: RUF005 (a third of the time)
-        entry.is_told = engine.tell(change, frame)
+        entry.is_reported = engine.tell(change, frame)
 
     def _unbound(self, target: Target, entry: Known, value: Any, frame: FrameType) -> None:
         store = target.store
@@ -523,7 +526,9 @@ class Activation(Reading):
 
 
 if extension is not None:
-    extension.follow_with(UNBOUND, TOLD, NO_KIND, BUILTINS, Known, Activation, SLOTS_ARE_READABLE)
+    extension.follow_with(
+        UNBOUND, REPORTED, NO_KIND, BUILTINS, Known, Activation, SLOTS_ARE_READABLE
+    )
 after_step: Callable[[Activation, Action, FrameType], None] = (
     Activation.done if extension is None else extension.done
 )

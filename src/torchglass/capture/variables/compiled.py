@@ -11,7 +11,7 @@ from typing import Any
 from torchglass.capture.engine.edges import stack_at
 from torchglass.capture.engine.forms import Form, Forms
 from torchglass.capture.session import VARIABLE, Session
-from torchglass.capture.variables.watch import TOLD, UNBOUND, Fields
+from torchglass.capture.variables.watch import REPORTED, UNBOUND, Fields
 from torchglass.compiled import extension
 from torchglass.journal.rows import WhatRow, encoded
 
@@ -27,7 +27,7 @@ Changed = Callable[[Fields, FrameType], bool]
 def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int) -> Any:
     """Return the sink in C that writes changes, or None without the compiled engine.
 
-    The sink passes the changes that it cannot write to ``changed``. ``calls`` is the `ToldCalls` of ``events.py``.
+    The sink passes the changes that it cannot write to ``changed``. ``calls`` is the `ReportedCalls` of ``events.py``.
     """
     if session.engine is None:
         return None
@@ -40,7 +40,7 @@ def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int)
         stack_at,
         partial(_what, session),
         UNBOUND,
-        TOLD,
+        REPORTED,
         one_form,
         partial(_form_of_class, session.forms),
         session.forms.pin((0,)),

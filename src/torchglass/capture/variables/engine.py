@@ -13,10 +13,10 @@ from itertools import count
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Protocol
 
+from torchglass.capture.slots import SLOTS_ARE_READABLE
 from torchglass.capture.transparency.ours import is_signals
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.following import ENDED
-from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
 from torchglass.capture.variables.plan import Plan, plan_of
 from torchglass.capture.variables.reading import Names
 from torchglass.capture.variables.scope import (

@@ -6,7 +6,7 @@ The event holds the number of the value, which joins it to the event that made t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType, NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from torchglass.capture.torch.names import (
     no_functions,
 )
 from torchglass.capture.transparency.patches import SharedFeatures
-from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, PreviousValue, Watch
+from torchglass.capture.variables import REPORTED, UNBOUND, Engine, Fields, PreviousValue, Watch
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.bytecode import comprehension_start
 from torchglass.capture.variables.compiled import SIZED, Changed, make_sink
@@ -54,38 +54,61 @@ _PLAIN = frozenset(map(id, (NoneType, bool, int, float, complex, str, bytes, typ
 
 Key = str | tuple[str, str]
 """The key of a variable in its call: the name, or (scope, name) in a comprehension that has no frame."""
-Told = tuple[int, tuple[int, ...], int, int, tuple[Any, ...]]
-"""The last reported value of a variable.
-
-It holds the number of its form, the values in the form, the ``id`` of the tensor (0 if it is none), the generation of
-the form's number, and the form itself.
-"""
-Write = Callable[[ThreadLog, Fields, int, dict[Key, Told], bool], None]
 Left = Callable[[int, BaseException | str | None], None]
 CHANGES = -2
 """Replaces the stack above a call if that stack is not known or may differ each time."""
 
 
-class _ToldCall:
-    """A running call whose variables were reported."""
+class _LastReport:
+    """What was recorded last of a variable, so that the next change need not read the old value."""
 
-    __slots__ = ("above", "starts", "told")
+    __slots__ = ("described", "form", "generation", "tensor_id", "values")
+
+    def __init__(
+        self,
+        form: int,
+        values: tuple[int, ...],
+        tensor_id: int,
+        generation: int,
+        described: tuple[Any, ...],
+    ) -> None:
+        self.form = form
+        """The number of its form."""
+        self.values = values
+        """The ids of the tensors in it."""
+        self.tensor_id = tensor_id
+        """The ``id`` of the tensor, or 0 if it is none."""
+        self.generation = generation
+        """The generation in which the number of the form was valid."""
+        self.described = described
+        """The form itself."""
+
+
+class _ReportedCall:
+    """A running call that has reported a variable."""
+
+    __slots__ = ("above", "last", "starts")
 
     def __init__(self) -> None:
         self.above = CHANGES
         """The stack of its callers."""
-        self.told: dict[Key, Told] = {}
-        """What was last reported of each variable."""
+        self.last: dict[Key, LastReport] = {}
+        """What was recorded last of each variable."""
         self.starts: dict[str, int] = {}
         """Where the last comprehension of a scope began."""
 
 
-ToldCall = _ToldCall
+LastReport = _LastReport
+ReportedCall = _ReportedCall
 if not TYPE_CHECKING and extension is not None:
-    ToldCall = extension.ToldCall  # with fields of the same names
+    # Classes with fields of the same names, which C fills.
+    LastReport = extension.LastReport
+    ReportedCall = extension.ReportedCall
+
+Write = Callable[[ThreadLog, Fields, int, dict[Key, LastReport], bool], None]
 
 
-class ToldCalls(dict[int, ToldCall]):
+class ReportedCalls(dict[int, ReportedCall]):
     """The running calls that have reported a variable, keyed by the engine's serial number of the call."""
 
     def __init__(self, stacks: StackTable) -> None:
@@ -93,11 +116,11 @@ class ToldCalls(dict[int, ToldCall]):
         self.running: dict[int, Activation] = {}
         """The engine's table of running calls, keyed by the ``id`` of the frame."""
 
-    def begin(self, serial: int, log: ThreadLog, frame: FrameType) -> ToldCall:
+    def begin(self, serial: int, log: ThreadLog, frame: FrameType) -> ReportedCall:
         """Add a call, when one of its variables is reported for the first time."""
         if len(self) >= MOST_CALLS:
             self.clear()
-        call = self[serial] = ToldCall()
+        call = self[serial] = ReportedCall()
         call.above = self._above(log, frame)
         return call
 
@@ -149,7 +172,7 @@ class VariableEvents:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.calls = ToldCalls(session.stacks)
+        self.calls = ReportedCalls(session.stacks)
         self._inner = InnerStacks(session.stacks)
         numbers = session.call_numbers()
         self._write = _make_write(session, numbers)
@@ -164,7 +187,7 @@ class VariableEvents:
         """Forget the variables of a comprehension that has ended."""
         call = self.calls.get(serial)
         if call is not None:
-            call.told.pop((scope, name), None)
+            call.last.pop((scope, name), None)
 
     def written(self, found: Any) -> None:
         """Report the variables that hold a tensor, or each of a list, that a torch function has changed."""
@@ -175,11 +198,7 @@ class VariableEvents:
         tensors = found
         if not isinstance(found, (list, tuple)):
             tensors = (found,)
-        holders: dict[int, list[tuple[int, Key]]] = {id(tensor): [] for tensor in tensors}
-        for serial, call in list(self.calls.items()):
-            for key, told in list(call.told.items()):
-                if told[2] in holders:
-                    holders[told[2]].append((serial, key))
+        holders = self._holders(tensors)
         log.on = False
         traced = None
         if TRACES:
@@ -187,38 +206,42 @@ class VariableEvents:
         try:
             for tensor in tensors:
                 for serial, key in holders[id(tensor)]:
-                    if isinstance(key, tuple):
-                        scope, name = key
-                    else:
-                        scope, name = ("", key)
-                    call = self.calls.get(serial)
-                    if call is None:
-                        continue  # another thread has ended the call since
-                    change = (
-                        name,
-                        frame.f_code,
-                        frame.f_lasti,
-                        0,
-                        scope,
-                        CHANGED,
-                        TOLD,
-                        tensor,
-                        serial,
-                    )
-                    with no_functions():
-                        self._write(
-                            log,
-                            change,
-                            self._place(log, frame, scope, serial, call),
-                            call.told,
-                            False,
-                        )
+                    self._report_written(log, frame, serial, key, tensor)
         finally:
             resume_trace(traced)
             log.on = True
 
+    def _holders(self, tensors: Sequence[Any]) -> dict[int, list[tuple[int, Key]]]:
+        """Return the variables that hold each tensor, as (call, key of the variable), by ``id`` of the tensor."""
+        holders: dict[int, list[tuple[int, Key]]] = {id(tensor): [] for tensor in tensors}
+        # Copies, because other threads may add calls and variables meanwhile.
+        for serial, call in list(self.calls.items()):
+            for key, report in list(call.last.items()):
+                if report.tensor_id in holders:
+                    holders[report.tensor_id].append((serial, key))
+        return holders
+
+    def _report_written(
+        self, log: ThreadLog, frame: FrameType, serial: int, key: Key, tensor: Any
+    ) -> None:
+        """Report that a torch function has changed the tensor of one variable."""
+        call = self.calls.get(serial)
+        if call is None:
+            return  # another thread has ended the call since
+        if isinstance(key, tuple):
+            scope, name = key
+        else:
+            scope = ""
+            name = key
+        code = frame.f_code
+        offset = frame.f_lasti
+        change = (name, code, offset, 0, scope, CHANGED, REPORTED, tensor, serial)
+        with no_functions():
+            place = self._place(log, frame, scope, serial, call)
+            self._write(log, change, place, call.last, False)
+
     def _place(
-        self, log: ThreadLog, frame: FrameType, scope: str, serial: int, call: ToldCall
+        self, log: ThreadLog, frame: FrameType, scope: str, serial: int, call: ReportedCall
     ) -> int:
         """Return the stack of a torch function that has changed a variable of this scope."""
         running = self.calls.running.get(id(frame))
@@ -238,7 +261,7 @@ def _caller() -> FrameType:
     return frame
 
 
-def _make_left(calls: ToldCalls) -> Left:
+def _make_left(calls: ReportedCalls) -> Left:
     def left(serial: int, error: BaseException | str | None) -> None:
         calls.pop(serial, None)
 
@@ -246,7 +269,7 @@ def _make_left(calls: ToldCalls) -> Left:
 
 
 def _make_changed(
-    session: Session, calls: ToldCalls, write: Write, inner: InnerStacks
+    session: Session, calls: ReportedCalls, write: Write, inner: InnerStacks
 ) -> Callable[[Fields, FrameType], bool]:
     """Make the hot path of the probe, together with ``_make_write``: closures, and few calls, as in edges.py."""
     stack_ids = session.stacks.ids
@@ -261,43 +284,46 @@ def _make_changed(
         if TRACES:
             traced = pause_trace()
         try:
-            call = calls.get(change[8])
+            _, _, offset, _, scope, _, _, new, serial = change
+            call = calls.get(serial)
             if call is None:
-                call = calls.begin(change[8], log, frame)
+                call = calls.begin(serial, log, frame)
             above = call.above
             if (
                 INLINED
-                and change[4][-5:] == MARK
-                and comprehension_start(frame.f_code, change[2]) is not None
+                and scope[-5:] == MARK
+                and comprehension_start(frame.f_code, offset) is not None
             ):
-                stack = inside(log, call, change, frame)
+                stack = inside(log, call, scope, offset, frame)
             elif above == CHANGES:
-                stack = stack_at(log, frame, change[2])
+                stack = stack_at(log, frame, offset)
             else:
-                stack = stack_ids.get((above, id(frame.f_code), change[2]))
+                stack = stack_ids.get((above, id(frame.f_code), offset))
                 if stack is None:
-                    stack = session.stacks.intern_one(above, frame, change[2])
+                    stack = session.stacks.intern_one(above, frame, offset)
             # Entering takes as long as half of the rest, so do it only if tensors are read and a mode is active.
-            is_plain = id(type(change[7])) in plain
+            is_plain = id(type(new)) in plain
             if is_plain or not count_modes():
-                write(log, change, stack, call.told, is_plain)
+                write(log, change, stack, call.last, is_plain)
             else:
                 with no_functions():
-                    write(log, change, stack, call.told, False)
+                    write(log, change, stack, call.last, False)
         finally:
             resume_trace(traced)
             log.on = True
         return True
 
-    def inside(log: ThreadLog, call: ToldCall, change: Fields, frame: FrameType) -> int:
+    def inside(
+        log: ThreadLog, call: ReportedCall, scope: str, offset: int, frame: FrameType
+    ) -> int:
         """Return the stack of a store in a comprehension that has no frame."""
-        start = call.starts[change[4]] = comprehension_start(frame.f_code, change[2]) or 0
+        start = call.starts[scope] = comprehension_start(frame.f_code, offset) or 0
         above = call.above
         if above == CHANGES:
             outer = stack_at(log, frame, start)
         else:
             outer = session.stacks.intern_one(above, frame, start)
-        return inner.below(outer, frame, change[4], change[2])
+        return inner.below(outer, frame, scope, offset)
 
     return changed
 
@@ -320,7 +346,7 @@ def _make_write(session: Session, calls: int) -> Write:
     whats: dict[tuple[str, str], int] = {}
 
     def write(
-        log: ThreadLog, change: Fields, stack: int, told: dict[Key, Told], is_plain: bool
+        log: ThreadLog, change: Fields, stack: int, last: dict[Key, LastReport], is_plain: bool
     ) -> None:
         name, _, _, _, scope, how, old, new, serial = change
         if not owns_journal[0]:
@@ -333,19 +359,17 @@ def _make_write(session: Session, calls: int) -> Write:
         key = name
         if INLINED and scope[-5:] == MARK:
             key = (scope, name)
-        known = told.get(key)
+        before = last.get(key)
         ids: list[int] = []
-        if known is None:
-            if old is UNBOUND or old is TOLD:
-                args = nothing
-            else:
-                args = _form_before(session, old, ids)
+        if before is not None:
+            args = before.form
+            if before.generation != table.generation:
+                args = intern(before.described)
+            ids.extend(before.values)
+        elif old is UNBOUND or old is REPORTED:
+            args = nothing
         else:
-            if known[3] == table.generation:
-                args = known[0]
-            else:
-                args = intern(known[4])
-            ids.extend(known[1])
+            args = _form_before(session, old, ids)
         took = len(ids)
         cls = type(new)
         # issubclass asks the class of torch's classes, which takes as long as three comparisons.
@@ -353,10 +377,10 @@ def _make_write(session: Session, calls: int) -> Write:
             number = value_of(new)
             ids.append(number)
             result = one_tensor
-            told[key] = (result, (number,), id(new), table.generation, one_form)
+            last[key] = LastReport(result, (number,), id(new), table.generation, one_form)
         elif new is UNBOUND:
             result = NONE
-            told.pop(key, None)
+            last.pop(key, None)
         else:
             if is_plain or cls is list or cls is tuple or cls is dict:
                 described = (1, describe(new, ids))
@@ -364,10 +388,9 @@ def _make_write(session: Session, calls: int) -> Write:
                 described = (1, _describe_other(session, new, how, ids))
             found = forms.get(described)
             if found is None:
-                result = intern(described)
-            else:
-                result = found
-            told[key] = (result, tuple(ids[took:]), 0, table.generation, described)
+                found = intern(described)
+            result = found
+            last[key] = LastReport(result, tuple(ids[took:]), 0, table.generation, described)
         what = whats.get((name, how))
         if what is None:
             what = whats[name, how] = session.what(VARIABLE, name, detail=how)

@@ -32,7 +32,7 @@ class Tool:
         self.lock = threading.RLock()
         self._number: int | None = None
         self._members: list[Member] = []
-        self._told: list[Member] = []
+        self._listening: list[Member] = []
         """The members whose callbacks are called now."""
         self._wanted: dict[int, tuple[CodeType, dict[Member, int]]] = {}
         """Keyed by the ``id`` of code: the code, and which events each member wants of it."""
@@ -52,7 +52,7 @@ class Tool:
 
     def begin(self, member: Member) -> None:
         with self.lock:
-            self._told.append(member)
+            self._listening.append(member)
             self._register()
             events = _monitoring.events
             _monitoring.set_events(
@@ -63,8 +63,8 @@ class Tool:
     def end(self, member: Member) -> None:
         """Stop calling the callbacks of a member."""
         with self.lock:
-            if member in self._told:
-                self._told.remove(member)
+            if member in self._listening:
+                self._listening.remove(member)
                 self._register()
 
     def leave(self, member: Member) -> None:
@@ -105,12 +105,12 @@ class Tool:
 
     def _register(self) -> None:
         """Register the callbacks: a single member's directly, those of several members through one function."""
-        if not self._told:
+        if not self._listening:
             _monitoring.set_events(self._number, 0)
         depth = 2
-        if len(self._told) == 1:
+        if len(self._listening) == 1:
             depth = 1
-        several = [member.callbacks(depth) for member in self._told]
+        several = [member.callbacks(depth) for member in self._listening]
         for event in several[0] if several else _EVENTS:
             callbacks = [each[event] for each in several]
             if len(callbacks) > 1:

@@ -1,4 +1,9 @@
-"""Computes once, from the instructions of a code object and the watched names, what to look at after each of them."""
+"""Computes once for each code object what to look at after each of its lines or instructions.
+
+A ``Plan`` is made from the instructions and the watched names. Its result is a table of ``Action`` objects: by line for
+a core that gets lines (``lines``), by the offset of the next instruction for one that gets instructions (``after``).
+Activations then only look up the action and do what it says.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,11 @@ from torchglass.capture.variables.bytecode import (
 from torchglass.capture.variables.scope import owner_scope, scope_name
 from torchglass.capture.variables.watch import ARGUMENT, ASSIGNED, Path, Watch
 
-_OPTIMIZED, _VARARGS, _VARKEYWORDS, _SUSPENDS = 0x1, 0x4, 0x8, 0x20 | 0x80 | 0x200
+# Flags of code objects (inspect.CO_...).
+_OPTIMIZED = 0x1
+_VARARGS = 0x4
+_VARKEYWORDS = 0x8
+_SUSPENDS = 0x20 | 0x80 | 0x200  # a generator, a coroutine or an asynchronous generator
 
 
 class Target(NamedTuple):
@@ -97,50 +106,43 @@ class Plan:
         self.suspends = bool(code.co_flags & _SUSPENDS)
         self._outer_of = outer_of
         effects = effects_of(code)
+        self._effects = effects
         self.start = effects.start
         self.yields = effects.yields
         self.returns = effects.returns
-        self.targets = [
-            (self._target(each), after) for each, after in effects.stores if watch.wants(each.name)
-        ]
+        self.aliased = effects.aliased
+        self.targets: list[tuple[Target, tuple[int, ...]]] = []
+        """Each watched store, with the offsets of the instructions that may follow it."""
+        for store, after in effects.stores:
+            if watch.wants(store.name):
+                self.targets.append((self._target(store), after))
         self.stored = {each.name for each, _ in effects.stores if not each.hidden}
+        self.namespace = self._names_stored_as(NAME)
+        self.globals = self._names_stored_as(GLOBAL)
         self.variables = self._variables(effects)
-        self.namespace = tuple(
-            sorted({each.store.name for each, _ in self.targets if each.store.kind == NAME})
-        )
-        self.globals = tuple(
-            sorted({each.store.name for each, _ in self.targets if each.store.kind == GLOBAL})
-        )
-        count = _argument_count(code)
-        self.arguments = tuple(
-            each for each in self.variables if each.name in code.co_varnames[:count]
-        )
+        self.cells = tuple([each for each in self.variables if each.kind == CELL])
+        self.slot_of = {each.name: each.slot for each in self.variables if each.kind == FAST}
+        argument_names = code.co_varnames[: _argument_count(code)]
+        self.arguments = tuple([each for each in self.variables if each.name in argument_names])
         self.has_plain_arguments = all(each.kind == FAST for each in self.arguments)
         self.opening = (code, self.start, code.co_firstlineno, self.scope, ARGUMENT)
         """The fields that follow the name in a ``VariableChange`` of an argument."""
-        self.cells = tuple(each for each in self.variables if each.kind == CELL)
-        self.slot_of = {each.name: each.slot for each in self.variables if each.kind == FAST}
-        self.aliased = effects.aliased
         self.paths = self._paths()
-        self.roots = [
-            ((path, Mutator(store.offset, store.line, None, frozenset(), None)), after)
-            for path in self.paths
-            for store, after in effects.stores
-            if store.name == path.root and not store.hidden and not store.inner
-        ]
+        self.roots = self._roots(effects)
         self.watches = bool(self.targets or self.variables or self.paths)
+        self.mutators = effects.mutators
         is_looked_at = watch.in_place or self.paths
-        if is_looked_at and (self.variables or self.namespace or self.paths):
-            self.mutators = effects.mutators
-        else:
+        has_something = self.variables or self.namespace or self.paths
+        if not is_looked_at or not has_something:
             self.mutators = []
         self.mutator_at = {each.offset: each for each, _ in self.mutators}
         self.always = bool(self.cells or self.namespace or self.paths)
         """Whether there is something to look at after every mutator."""
         self.alert: set[int] = set()
         """The serials of the calls in which code that does not name a variable may change its value."""
-        self._effects = effects
-        self.is_on = self.is_muted = self.is_loud = False
+        self.is_on = False
+        self.is_muted = False
+        self.is_loud = False
         """The state of the instruction events of this code (monitoring.py).
 
         ``is_on``: they were switched on. ``is_muted``: some were switched off that an alert call needs. ``is_loud``:
@@ -187,9 +189,8 @@ class Plan:
             if store.kind != GLOBAL:
                 scope = self.scope_of(store.name)
             key = store.name
-        return Target(
-            store, scope, key, (store.name, self.code, store.offset, store.line, scope, ASSIGNED)
-        )
+        facts = (store.name, self.code, store.offset, store.line, scope, ASSIGNED)
+        return Target(store, scope, key, facts)
 
     def _variables(self, effects: Effects) -> tuple[SlotVariable, ...]:
         code = self.code
@@ -197,14 +198,32 @@ class Plan:
         free = set(code.co_freevars)
         if not code.co_flags & _OPTIMIZED:
             return ()
-        only_inner = {each.name for each, _ in effects.stores if each.inner} - {
-            each.name for each, _ in effects.stores if not each.inner and not each.hidden
-        } - set(code.co_varnames[: _argument_count(code)])  # fmt: skip
-        return tuple(
-            SlotVariable(name, slot, CELL if name in cells or name in free else FAST, name in cells)
-            for slot, name in enumerate(self.slots)
-            if self.watch.wants(name) and name not in only_inner
-        )
+        inner = {each.name for each, _ in effects.stores if each.inner}
+        own = {each.name for each, _ in effects.stores if not each.inner and not each.hidden}
+        only_inner = inner - own - set(code.co_varnames[: _argument_count(code)])
+        found: list[SlotVariable] = []
+        for slot, name in enumerate(self.slots):
+            if not self.watch.wants(name) or name in only_inner:
+                continue
+            kind = FAST
+            if name in cells or name in free:
+                kind = CELL
+            found.append(SlotVariable(name, slot, kind, is_owned=name in cells))
+        return tuple(found)
+
+    def _names_stored_as(self, kind: str) -> tuple[str, ...]:
+        names = {target.store.name for target, _ in self.targets if target.store.kind == kind}
+        return tuple(sorted(names))
+
+    def _roots(self, effects: Effects) -> list[tuple[tuple[Path, Mutator], tuple[int, ...]]]:
+        """Return the stores to the first name of a watched path, which may change the whole path."""
+        found: list[tuple[tuple[Path, Mutator], tuple[int, ...]]] = []
+        for path in self.paths:
+            for store, after in effects.stores:
+                if store.name == path.root and not store.hidden and not store.inner:
+                    mutator = Mutator(store.offset, store.line, None, frozenset(), None)
+                    found.append(((path, mutator), after))
+        return found
 
     def _paths(self) -> tuple[Path, ...]:
         if not self.watch.paths:
@@ -227,9 +246,9 @@ class Plan:
             if not target.store.hidden:
                 targets.setdefault(target.store.line, []).append(target)
         for mutator, _ in self.mutators:
-            there = mutators.get(mutator.line)
-            if there:
-                mutators[mutator.line] = _merge(there, mutator)
+            earlier = mutators.get(mutator.line)
+            if earlier is not None:
+                mutators[mutator.line] = _merge(earlier, mutator)
             else:
                 mutators[mutator.line] = mutator
         for root, _ in self.roots:
@@ -238,22 +257,41 @@ class Plan:
         for target, _ in self.targets:
             if target.key in unbound and not target.store.hidden:
                 self.before[target.store.offset] = (target,)
-        lines: dict[int, Action] = {}
+        found: dict[int, Action] = {}
         for line in {*targets, *mutators, *roots}:
-            here = targets.get(line, [])
-            mutator = mutators.get(line)
-            # The variables of a comprehension are gone when its line is done. Of other names, the last store counts.
-            latest = {target.key: target for target in here if not target.store.inner}
-            is_shared = mutator is not None and line in self._effects.shared_lines
-            exact = len(latest) < len(here) or not unbound.isdisjoint(latest) or is_shared
-            own = tuple(roots.get(line, ()))
-            if mutator is not None and is_shared:
-                # Each statement is checked right after it, so only stores after the last mutator remain.
-                own = tuple(root for root in own if root[1].offset > mutator.offset)
-            lines[line] = Action(
-                *_sort(latest.values()), mutator, self._mentioned(mutator), own, exact
-            )._replace(is_shared=is_shared)
-        return {line: _marked(action) for line, action in lines.items()}
+            action = self._line_action(
+                line, targets.get(line, []), mutators.get(line), roots.get(line, []), unbound
+            )
+            found[line] = _marked(action)
+        return found
+
+    def _line_action(
+        self,
+        line: int,
+        targets: list[Target],
+        mutator: Mutator | None,
+        roots: list[tuple[Path, Mutator]],
+        unbound: set[str],
+    ) -> Action:
+        """Return the action of one line. ``unbound`` has the keys of names that Python itself unbinds."""
+        # The variables of a comprehension are gone when its line is done. Of other names, the last store counts.
+        latest = {target.key: target for target in targets if not target.store.inner}
+        is_shared = mutator is not None and line in self._effects.shared_lines
+        stores_twice = len(latest) < len(targets)
+        is_exact = stores_twice or is_shared or not unbound.isdisjoint(latest)
+        if mutator is not None and is_shared:
+            # Each statement is checked right after it, so only stores after the last mutator remain.
+            roots = [root for root in roots if root[1].offset > mutator.offset]
+        fast, others = _sort(latest.values())
+        return Action(
+            fast=fast,
+            targets=others,
+            mutator=mutator,
+            mentioned=self._mentioned(mutator),
+            roots=tuple(roots),
+            exact=is_exact,
+            is_shared=is_shared,
+        )
 
     def _by_offset(self, effects: Effects) -> dict[int, Action]:
         found: dict[int, Action] = {}

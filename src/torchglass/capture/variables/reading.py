@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from torchglass.capture.slots import content, slot
 from torchglass.capture.variables.bytecode import CELL, FAST, GLOBAL, Store
 from torchglass.capture.variables.following import Following
-from torchglass.capture.variables.frames import content, slot
 from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target
 from torchglass.capture.variables.snapshots import Known
 from torchglass.capture.variables.watch import UNBOUND

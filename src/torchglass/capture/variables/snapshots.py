@@ -1,10 +1,15 @@
 """Takes snapshots of values to detect later whether a value has changed, without calling methods of foreign types.
 
+The entry of a variable (``Known``) remembers the value's ``id`` and, depending on the type, the value itself, a weak
+reference to it, or a *signature*: something small that differs after a change in place.
+
 Only exact types are looked into: of a subclass of ``list``, only the identity is read. The dictionaries of the standard
 library (``OrderedDict``, ``defaultdict``, ``Counter``) are read with the methods of dict. Containers are compared by
-their length and by their first and last ``ENDS`` members, to the depth of the watch. So these changes are missed: in
-the middle of a long container, in a long set of constant length, the order of an ``OrderedDict``, and a member that was
-replaced by another object at the same address. (Numbers and strings among the members are compared by value.)
+their length and by their first and last ``ENDS`` members, to the depth of the watch. So these changes are missed:
+
+- in the middle of a long container, or in a long set of constant length
+- the order of an ``OrderedDict``
+- a member that was replaced by another object at the same address (numbers and strings are compared by value)
 """
 
 from __future__ import annotations
@@ -21,17 +26,26 @@ from torchglass.capture.variables.arrays import Fingerprints, array_type, differ
 from torchglass.capture.variables.watch import UNBOUND, PreviousValue
 from torchglass.compiled import extension
 
-ATOM, TEXT, CONTAINER, ARRAY, STAMPED, OBJECT, OPAQUE = range(7)
-"""How values of a type are remembered.
-
-ATOM and TEXT: the value is kept. CONTAINER: a signature of the members. ARRAY: a fingerprint (arrays.py). STAMPED: the
-stamp of the watch. OBJECT: a weak reference. OPAQUE: only the identity.
-"""
+# Roles: how values of a type are remembered. Their order matters: the mutable ones are between TEXT and OBJECT.
+ATOM = 0
+"""A number, a truth value or None: the value is kept."""
+TEXT = 1
+"""A text or bytes: the value is kept if it is short."""
+CONTAINER = 2
+"""A signature of the members is kept."""
+ARRAY = 3
+"""A fingerprint of the content is kept (arrays.py)."""
+STAMPED = 4
+"""The stamp of the watch is kept, such as a tensor's version."""
+OBJECT = 5
+"""A weak reference is kept."""
+OPAQUE = 6
+"""Only the identity is kept."""
 ENDS = 32
 """How many members of a container are compared at each end."""
 _LONGEST_TEXT = 200
 """Longer texts are not kept."""
-_new_past = tuple.__new__  # takes half the time of PreviousValue(…)
+_new_tuple = tuple.__new__  # takes half the time of PreviousValue(…)
 _name_of = type.__dict__["__name__"].__get__
 _bases_of = type.__dict__["__mro__"].__get__
 
@@ -63,13 +77,13 @@ _FOREIGN = Kind(OBJECT, "", None)
 class _Fields:
     """The fields of an entry; with the extension, C defines fields of the same names."""
 
-    __slots__ = ("id", "is_loose", "is_told", "kept", "kind", "signature")
+    __slots__ = ("id", "is_loose", "is_reported", "kept", "kind", "signature")
     is_loose: bool
     """For attributes and items: whether the owner has no weak references, so another object may get its address."""
 
     def __init__(self) -> None:
         self.id = 0  # no object has this id
-        self.is_told = False
+        self.is_reported = False
         self.kept: Any = UNBOUND
         """A number or short text, or a weak reference to an object or array; ``UNBOUND`` for everything else."""
         self.kind = NO_KIND
@@ -90,11 +104,11 @@ class Known(_Fields):
         self.kept = UNBOUND
         self.kind = NO_KIND
         self.signature = None
-        self.is_told = False
+        self.is_reported = False
 
     def recall(self) -> Any:
         """Return the value that the variable had, or a description if the value is gone."""
-        role = self.kind[0]
+        role = self.kind.role
         if role <= TEXT:
             if self.kept is not UNBOUND or not self.id:
                 return self.kept
@@ -107,13 +121,13 @@ class Known(_Fields):
     def past(self) -> PreviousValue:
         """Return a description of the value."""
         role, name, _ = self.kind
-        signature = self.signature
         length = None
-        if role == CONTAINER and signature:
-            length = signature[1]
-        return _new_past(
-            PreviousValue, (name, self.id, length, signature if role == STAMPED else None)
-        )
+        if role == CONTAINER and self.signature:
+            _, length, *_ = self.signature
+        stamp = None
+        if role == STAMPED:
+            stamp = self.signature
+        return _new_tuple(PreviousValue, (name, self.id, length, stamp))
 
 
 def _no_stamp(value: Any) -> None:
@@ -133,12 +147,12 @@ class Snapshots:
         self.kinds = dict(BUILTINS)
 
     def kind(self, value: Any) -> Kind:
+        """Return how values of this type are remembered."""
         of = type(value)
         known = self.kinds.get(id(of))
         if known is None or (known.type is not None and known.type() is not of):
-            known = self.kinds[id(of)] = Kind(
-                self._find_role(of, value), _name_of(of), weakref.ref(of)
-            )
+            known = Kind(self._find_role(of, value), _name_of(of), weakref.ref(of))
+            self.kinds[id(of)] = known
         return known
 
     def _find_role(self, kind: type, value: Any) -> int:
@@ -169,11 +183,13 @@ class Snapshots:
             entry.kept = weakref.ref(value)
         else:
             entry.kept = UNBOUND  # not None, which a variable may hold next
-        if TEXT < role < OBJECT and self.in_place:
-            if role == STAMPED:
-                entry.signature = self.stamp(value)
-            elif not (type(value) is tuple and self.is_closed(value, role)):
-                entry.signature = self.signature(value, role, whole)
+        can_change = TEXT < role < OBJECT
+        if not can_change or not self.in_place:
+            return
+        if role == STAMPED:
+            entry.signature = self.stamp(value)
+        elif type(value) is not tuple or not self.is_closed(value, role):
+            entry.signature = self.signature(value, role, whole)
 
     def is_closed(self, value: Any, role: int) -> bool:
         """Return whether a value can change only through itself, as most tuples of numbers and tensors can.
@@ -188,7 +204,9 @@ class Snapshots:
         members = value
         if issubclass(type(value), dict):
             members = dict.values(value)
-        return self.depth <= 1 or not any(TEXT < self.kind(each).role < OBJECT for each in members)
+        if self.depth <= 1:
+            return True
+        return not any(TEXT < self.kind(each).role < OBJECT for each in members)
 
     def signature(self, value: Any, role: int, whole: bool = False) -> Any:
         """Return something that differs after a change in place.

@@ -12,6 +12,7 @@ from functools import cached_property
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from torchglass.capture.slots import UNBOUND as UNBOUND
 from torchglass.capture.variables.scope import is_user_code
 from torchglass.errors import UsageError
 
@@ -19,25 +20,13 @@ ARGUMENT, ASSIGNED, DELETED, CHANGED = "argument", "assigned", "deleted", "chang
 """How a variable got, lost or changed its value; CHANGED means in place."""
 
 
-class _Unbound:
-    """The value of a name that is not bound."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "UNBOUND"
-
-
-UNBOUND: Final = _Unbound()
-
-
-class _Told:
+class _Reported:
     """Stands for an old value that the sink remembers from an earlier report."""
 
     __slots__ = ()
 
 
-TOLD: Final = _Told()
+REPORTED: Final = _Reported()
 
 
 class PreviousValue(NamedTuple):
@@ -92,7 +81,7 @@ class RememberingSink(Protocol):
     def changed(self, change: Fields, frame: FrameType, /) -> bool:
         """Return whether the sink remembers the new value.
 
-        If it does, and the variable is a local one, ``old`` is ``TOLD`` in the next report of the variable.
+        If it does, and the variable is a local one, ``old`` is ``REPORTED`` in the next report of the variable.
         """
         ...
 

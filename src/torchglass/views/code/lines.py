@@ -38,37 +38,44 @@ class SourceLines:
 
         Text is shown only if the trace proves that it is the text that ran.
         """
-        if at not in self._known:
+        cell = self._known.get(at)
+        if cell is None:
             before, expression, after = self._read(at)
-            end = len(before) + len(expression)
-            self._known[at] = Cell(
-                SOURCE, before + expression + after, at=at, mark=(len(before), end)
-            )
-        return self._known[at]
+            mark = (len(before), len(before) + len(expression))
+            cell = Cell(SOURCE, before + expression + after, at=at, mark=mark)
+            self._known[at] = cell
+        return cell
 
     def _read(self, at: Location) -> tuple[str, str, str]:
         """Return the text before the expression, the expression, and the text after it."""
         if not at.source:
             return NOT_KNOWN, "", ""
+        lines = self._lines(at)
+        has_columns = at.end_line > at.line or at.end_col > at.col
+        if not lines or lines[0].strip() != at.source or not has_columns:
+            return _safe(at.source), "", ""
+        first, *between = lines
+        if not between:
+            expression = first[at.col : at.end_col]
+            return _safe(first[: at.col].lstrip()), _safe(expression), _after(first, at)
+        if _LOOP.match(first, at.col):
+            head = one_line("\n".join(_loop_head(lines)))
+            return "", _safe(head.strip()), ""
+        last = between.pop()
+        parts = [first[at.col :], *between, last[: at.end_col]]
+        expression = one_line("\n".join(parts))
+        return _safe(first[: at.col].lstrip()), _safe(expression), _after(last, at)
+
+    def _lines(self, at: Location) -> list[str]:
+        """Return the lines of the file at a place."""
         if at.file not in self._split:
             self._split[at.file] = self._sources.get(at.file, "").split("\n")
-        lines = self._split[at.file][at.line - 1 : min(at.end_line, at.line + MOST_LINES)]
-        if (
-            not lines
-            or lines[0].strip() != at.source
-            or (at.end_line == at.line and at.col >= at.end_col)
-        ):
-            return _safe(at.source), "", ""
-        if len(lines) > 1 and _LOOP.match(lines[0], at.col):
-            return "", _safe(one_line("\n".join(_loop_head(lines))).strip()), ""
-        after = lines[-1][at.end_col :]
-        if len(lines) == 1:
-            expression = lines[0][at.col : at.end_col]
-        else:
-            expression = one_line(
-                "\n".join([lines[0][at.col :], *lines[1:-1], lines[-1][: at.end_col]])
-            )
-        return _safe(lines[0][: at.col].lstrip()), _safe(expression), _safe(after.rstrip())
+        return self._split[at.file][at.line - 1 : min(at.end_line, at.line + MOST_LINES)]
+
+
+def _after(line: str, at: Location) -> str:
+    """Return the text after an expression, in its last line."""
+    return _safe(line[at.end_col :].rstrip())
 
 
 def _loop_head(lines: Sequence[str]) -> Sequence[str]:
@@ -97,44 +104,57 @@ def _safe(text: str) -> str:
 def assigned_word(assigned: Mapping[tuple[str, ...], Sequence[tuple[Value, ...]]]) -> str:
     """Return the shapes that a line assigned, such as ``f32[2, 7, 32]``.
 
-    Several names are listed with the shape of each. Shapes that differed between iterations are
-    shown as a range.
+    ``assigned`` has, for each target, the values of every time that it was assigned. Several names
+    are listed with the shape of each. Shapes that differed between iterations are shown as a range.
     """
-    return "; ".join(_values(names, _different(several)) for names, several in assigned.items())
+    words: list[str] = []
+    for names, several in assigned.items():
+        words.append(_target_word(names, _different(several)))
+    return "; ".join(words)
 
 
 def _different(several: Sequence[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
-    """Return the values without those that print the same."""
-    return list({tuple(map(shape_key, values)): values for values in reversed(several)}.values())[
-        ::-1
-    ]
+    """Return the values without those that print the same as later ones."""
+    found: dict[tuple[object, ...], tuple[Value, ...]] = {}
+    for values in reversed(several):
+        found[tuple(map(shape_key, values))] = values
+    return list(reversed(found.values()))
 
 
-def _values(names: tuple[str, ...], several: Sequence[tuple[Value, ...]]) -> str:
+def _target_word(names: tuple[str, ...], several: Sequence[tuple[Value, ...]]) -> str:
+    """Return the shapes of one target: ``f32[2, 7]``, or ``a: f32[2], b: f32[7]`` for several names."""
     words = values_words(several)
     grouped = words
     if len(several) == 1:
         grouped = shape_words(several[0])
-    if len(names) == 1 or (len(names) == len(words) and len(grouped) == 1):
+    all_alike = len(names) == len(words) and len(grouped) == 1
+    if len(names) == 1 or all_alike:
         return ", ".join(grouped)
     by_name = _by_name(names, several)
-    if len(set(by_name.values())) > 1:
-        pairs = [f"{clean(name)}: {word}" for name, word in by_name.items()]
-        return ", ".join(pairs[:MOST_VALUES] + ["…"] * (len(pairs) > MOST_VALUES))
-    return f"{clean(', '.join(by_name or names))}: {', '.join(dict.fromkeys(by_name.values()) or grouped)}"
+    different = list(dict.fromkeys(by_name.values()))
+    if len(different) <= 1:
+        listed = clean(", ".join(by_name or names))
+        return f"{listed}: {', '.join(different or grouped)}"
+    pairs = [f"{clean(name)}: {word}" for name, word in by_name.items()]
+    if len(pairs) > MOST_VALUES:
+        pairs = [*pairs[:MOST_VALUES], "…"]
+    return ", ".join(pairs)
 
 
 def _by_name(names: tuple[str, ...], several: Sequence[tuple[Value, ...]]) -> dict[str, str]:
     """Return the shape assigned to each name. Empty if it is not certain which name got which."""
-    if any(name.startswith("*") for name in names) or len({len(values) for values in several}) > 1:
+    counts = {len(values) for values in several}
+    if len(counts) > 1 or any(name.startswith("*") for name in names):
         return {}
     roles = [value.role for value in several[0]]
-    places = {f"out[{index}]": name for index, name in enumerate(names)}
-    found = {at: places[role] for at, role in enumerate(roles) if role in places}
+    names_of_roles = {f"out[{index}]": name for index, name in enumerate(names)}
+    found: dict[int, str] = {}
+    for at, role in enumerate(roles):
+        if role in names_of_roles:
+            found[at] = names_of_roles[role]
     if len(found) < len(roles):
+        found = {}
         if len(names) == len(roles):
             found = dict(enumerate(names))
-        else:
-            found = {}
     words = values_words(several)
     return {name: words[at] for at, name in found.items() if name != "_"}

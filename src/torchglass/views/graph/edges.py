@@ -1,17 +1,19 @@
 """Collects the edges of one level of the graph while its boxes are walked in order.
 
-A level is the inside of one box, or the outermost boxes. For each value the walk knows which box
-gave it last. Values enter and leave the level through ports on its border.
+A level is the inside of one box, or the outermost boxes. Its boxes are called children, and edges
+refer to them by their index. For each value the walk knows which child gave it last. Values enter
+and leave the level through numbered ports on its border.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torchglass.program.flow import Ids
 
 BORDER = -1
-"""Stands for the border of the surrounding box as the end of an edge."""
+"""Replaces the index of a child: the edge ends at the border of the surrounding box."""
 
 
 def outside_source(index: int) -> int:
@@ -86,10 +88,35 @@ class BoxLevel:
     """For loops and calls: for each of ``takes`` the first event that takes it."""
 
 
-Source = tuple[int, int, bool]
-"""Where a value comes from: the index of a child (or BORDER), which result, and whether an earlier
-iteration gave it.
-"""
+class Source(NamedTuple):
+    """Where a value comes from."""
+
+    child: int
+    """The index of the child that gave it, or BORDER."""
+    out: int
+    """Which of its results."""
+    is_carried: bool = False
+    """Whether an earlier iteration gave it."""
+
+
+class Place(NamedTuple):
+    """Where a value goes."""
+
+    child: int
+    into: int
+    """Which of its arguments."""
+
+
+class _EdgeKey(NamedTuple):
+    """What is the same for edges that are drawn as one."""
+
+    source: int
+    out: int
+    is_back: bool
+    target: int
+    into: int
+
+
 Ports = dict[int, int]
 """Keyed by value: the port through which it enters or leaves."""
 
@@ -104,22 +131,23 @@ class Walk:
         leaves loops as one value.
         """
         self.last: dict[int, tuple[Source, ...]] = {}
-        """Keyed by value: the boxes that gave it last, in this iteration."""
+        """Keyed by value: the sources that gave it last, in this iteration."""
         self._older: dict[int, tuple[Source, ...]] = {}
         """The same for earlier iterations."""
         self.border: Ports = {}
         """The values that enter through the border, with their ports."""
-        self._edges: dict[tuple[int, int, bool, int, int], Edge] = {}
-        """Keyed by source, result, whether it goes back, target and argument."""
-        self._counted: set[tuple[int, int, bool, int, int]] = set()
+        self._edges: dict[_EdgeKey, Edge] = {}
+        self._counted: set[_EdgeKey] = set()
         """The edges already counted in this execution or iteration."""
-        self.together: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.together: dict[int, tuple[Place, ...]] = {}
         """Keyed by entering value: all places that take it. Values share a port only if all their
         places are the same.
         """
-        self._ins: dict[tuple[int, int] | tuple[tuple[int, int], ...], int] = {}
-        self._outs: dict[tuple[Source, ...], int] = {}
-        self._outside: dict[tuple[int, int], int] = {}
+        self._in_ports: dict[Place | tuple[Place, ...], int] = {}
+        """Keyed by the places that take a value: the port through which it enters."""
+        self._out_ports: dict[tuple[Source, ...], int] = {}
+        """Keyed by the sources of a value: the port through which it leaves."""
+        self._outside: dict[Place, int] = {}
         """Keyed by the first place that takes it: the index of a value in ``BoxLevel.outside``."""
         self._from_outside: Ports = {}
 
@@ -136,7 +164,7 @@ class Walk:
         on.
         """
         for value, sources in self.last.items():
-            self._older[value] = tuple([(child, out, True) for child, out, _ in sources])
+            self._older[value] = tuple([Source(each.child, each.out, True) for each in sources])
         self.last = {}
         self._from_outside = {}
         self._counted.clear()
@@ -149,7 +177,7 @@ class Walk:
         if found:
             return found
         if value in self.border:
-            return ((BORDER, self.border[value], False),)
+            return (Source(BORDER, self.border[value]),)
         return self._older.get(value, ())
 
     def made(self) -> dict[int, tuple[Source, ...]]:
@@ -160,52 +188,56 @@ class Walk:
         """Add an edge, or count it if it is already known."""
         child, out, is_carried = source
         is_back = target >= 0 and child >= 0 and (is_carried or child >= target)
-        key = (child, out, is_back, target, into)
+        key = _EdgeKey(child, out, is_back, target, into)
         edge = self._edges.get(key)
         if edge is None:
-            edge = self._edges[key] = Edge(child, out, target, into, value, 0, is_back)
+            edge = Edge(child, out, target, into, value, 0, is_back)
+            self._edges[key] = edge
             self.level.edges.append(edge)
         if key not in self._counted:
             self._counted.add(key)
             edge.times += 1
 
-    def enter(self, value: int, place: tuple[int, int], reader: int) -> Source:
+    def enter(self, value: int, place: Place, reader: int) -> Source:
         """Let a value enter through the border. Values for the same place in different iterations
         share a port.
         """
-        if place[0] in self._optimizers:
-            key = (place[0], 0)
+        if place.child in self._optimizers:
+            key = Place(place.child, 0)
         else:
             key = self.together.get(value, place)
-        port = self._ins.setdefault(key, len(self._ins))
+        port = self._in_ports.setdefault(key, len(self._in_ports))
         if port == len(self.level.takes):
             self.level.takes += (value,)
             self.level.readers.append(reader)
         self.border[value] = port
-        return BORDER, port, False
+        return Source(BORDER, port)
 
     def leave(self, value: int, sources: tuple[Source, ...]) -> int:
         """Let a value leave through the border. Values from the same place in different iterations
         share a port.
         """
-        plain = tuple([(child, out, False) for child, out, _ in sources])
-        key = tuple(
-            [(child, 0 if child in self._optimizers else out, False) for child, out, _ in sources]
-        )
-        port = self._outs.setdefault(key, len(self._outs))
+        key: list[Source] = []
+        for child, out, _ in sources:
+            if child in self._optimizers:
+                key.append(Source(child, 0))
+            else:
+                key.append(Source(child, out))
+        port = self._out_ports.setdefault(tuple(key), len(self._out_ports))
         if port == len(self.level.gives):
             self.level.gives += (value,)
-        for source in plain:
-            self.add(source, BORDER, port, value)
+        for child, out, _ in sources:
+            self.add(Source(child, out), BORDER, port, value)
         return port
 
-    def outside(self, value: int, place: tuple[int, int], outside: Outside) -> Source:
+    def outside(self, value: int, place: Place, outside: Outside) -> Source:
         """Add a value that nothing in the trace made. Those that the same place takes are drawn as
         one.
         """
         if value not in self._from_outside:
-            number = self._from_outside[value] = self._outside.setdefault(place, len(self._outside))
-            if number == len(self.level.outside):
+            index = self._outside.setdefault(place, len(self._outside))
+            self._from_outside[value] = index
+            if index == len(self.level.outside):
                 self.level.outside.append(outside)
-            self.level.outside[number].readers.append(outside.reader)
-        return outside_source(self._from_outside[value]), 0, False
+            self.level.outside[index].readers.append(outside.reader)
+        return Source(outside_source(self._from_outside[value]), 0)

@@ -1,11 +1,15 @@
 """Finds the data flow at every level: the edges between the boxes inside each box, and those to its
 border.
 
-The boxes inside a box are walked in order, and the walk knows which box gave each value last. So an
-edge also passes through boxes that only hand a value on (dropout in eval mode), which the producer
-of the value alone would not show. If a box stands for several events, all of them are walked and
-their edges are merged. The iterations of a loop are walked one after the other: a value that one
-takes from an earlier one is a carried value.
+The boxes inside a box are walked in order (``edges.Walk``), and the walk knows which box gave each
+value last. So an edge also passes through boxes that return what they took, such as dropout in eval
+mode. The event that made the value would not show that.
+
+If a box stands for several events, all of them are walked and their edges are merged. The iterations
+of a loop are walked one after the other: a value that one takes from an earlier one is *carried*.
+
+The file has two parts. ``Crossing``, at the end, finds for each event which values enter and leave
+it. ``_Levels`` walks the levels, innermost first.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from torchglass.events.tables import NONE
 from torchglass.program.flow import DataFlow, Ids
 from torchglass.program.program import program_of
 from torchglass.program.recorded import Recorded
-from torchglass.views.graph.edges import BORDER, BoxLevel, Outside, Ports, Source, Walk
+from torchglass.views.graph.edges import BORDER, BoxLevel, Outside, Place, Ports, Source, Walk
 from torchglass.views.graph.outline import Box, Outline, outline_of
 from torchglass.views.options import GraphOptions
 
@@ -42,7 +46,7 @@ Extent = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One execution of what a box stands for: a call, or a loop with all its rounds."""
+    """One execution of a box: a call, or a loop with all its iterations."""
 
     start: int
     """The first event in the run."""
@@ -52,10 +56,11 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One execution of something inside a box."""
+    """One execution of a child of a box."""
 
     run: _Run
     child: int
+    """The index of the child."""
     nodes: tuple[int, ...]
 
 
@@ -133,11 +138,17 @@ class _Levels:
 
     def _steps(self, item: Box | None) -> list[list[_Step]]:
         """Return the steps for each execution that a box stands for, in the order in which they began."""
-        found: list[list[_Step]] = [[] for _ in (item.nodes if item is not None else (NONE,))]
-        for number, child in enumerate(self._outline.top if item is None else item.children):
+        if item is None:
+            children = self._outline.top
+            found: list[list[_Step]] = [[]]
+        else:
+            children = item.children
+            found = [[] for _ in item.nodes]
+        for number, child in enumerate(children):
             runs = self._runs.get(child.number) or map(self._one, child.nodes)
-            for run, (slot, times) in zip(runs, child.executions(), strict=True):
-                found[slot].append(_Step(run, number, tuple([child.nodes[at] for at in times])))
+            for run, (slot, indices) in zip(runs, child.executions(), strict=True):
+                nodes = tuple([child.nodes[at] for at in indices])
+                found[slot].append(_Step(run, number, nodes))
         for steps in found:
             steps.sort(key=lambda step: (step.run.start, step.child))
         return found
@@ -185,12 +196,12 @@ class _Levels:
         else:
             children = item.children
         events = self._outline.events
-        first = [(number, child.nodes[0]) for number, child in enumerate(children)]
-        return {
-            number
-            for number, node in first
-            if 0 <= node < len(events) and events[node].kind == "step"
-        }
+        found: set[int] = set()
+        for number, child in enumerate(children):
+            node = child.nodes[0]
+            if 0 <= node < len(events) and events[node].kind == "step":
+                found.add(number)
+        return found
 
     def _walk_event(self, node: int, steps: Sequence[_Step], walk: Walk) -> None:
         """Walk one execution of an event. Its ports are its arguments and results, in order. Later
@@ -247,53 +258,57 @@ class _Levels:
         return [at for at in self._hidden.get(node, ()) if steps[0].run.start <= at < end]
 
     def _walk(
-        self, node: int, steps: Sequence[_Step], walk: Walk, span: tuple[Box, Extent] | None = None,
+        self,
+        node: int,
+        steps: Sequence[_Step],
+        walk: Walk,
+        span: tuple[Box, Extent] | None = None,
         hidden: list[int] | None = None,
-    ) -> None:  # fmt: skip
-        passed = 0
+    ) -> None:
+        """Walk the steps inside a node in order, and the events without a box between them.
+
+        ``span`` is the surrounding loop or call with the extent of this iteration; None inside an event.
+        """
         if hidden is None:
             hidden = self._hidden.get(node, [])
+        passed = 0
         for step in steps:
             while passed < len(hidden) and hidden[passed] < step.run.start:
                 self._pass_on(hidden[passed], walk)
                 passed += 1
             self._take(step, steps, walk, span)
-            child = step.child
-            walk.last.update(
-                {value: ((child, port, False),) for value, port in step.run.gives.items()}
-            )
+            for value, port in step.run.gives.items():
+                walk.last[value] = (Source(step.child, port),)
         for at in hidden[passed:]:
             self._pass_on(at, walk)
 
     def _take(
         self, step: _Step, steps: Sequence[_Step], walk: Walk, span: tuple[Box, Extent] | None
     ) -> None:
-        unmade: list[tuple[int, int]] = []
+        """Add the edges to one step."""
+        unmade: list[tuple[int, Place]] = []
         for value, port in step.run.takes.items():
+            place = Place(step.child, port)
             sources = walk.sources(value) or self._later(value, steps)
+            if not sources and span is not None and self._is_from_around(value, *span):
+                sources = (walk.enter(value, place, step.run.start),)
+            if not sources:
+                unmade.append((value, place))
             for source in sources:
-                walk.add(source, step.child, port, value)
-            if sources:
-                continue
-            if span is not None and self._is_from_around(value, *span):
-                place = step.child, port
-                walk.add(walk.enter(value, place, step.run.start), *place, value)
-            else:
-                unmade.append((value, port))
-        several = 1
+                walk.add(source, place.child, place.into, value)
         if len(unmade) > MOST_OUTSIDE:
-            several = len(unmade)
-        for value, port in unmade:
-            reader = step.run.start
-            place = (step.child, port if several == 1 else unmade[0][1])
-            if several == 1 or value == unmade[0][0]:
-                walk.add(
-                    walk.outside(
-                        value, place, Outside(value, reader, several, self._is_unknown(reader))
-                    ),
-                    *place,
-                    value,
-                )
+            # Draw the first one only, for all.
+            self._take_outside(unmade[0], step, walk, len(unmade))
+        else:
+            for each in unmade:
+                self._take_outside(each, step, walk, 1)
+
+    def _take_outside(self, unmade: tuple[int, Place], step: _Step, walk: Walk, times: int) -> None:
+        """Add the edge for a value that nothing in the trace made."""
+        value, place = unmade
+        reader = step.run.start
+        outside = Outside(value, reader, times, self._is_unknown(reader))
+        walk.add(walk.outside(value, place, outside), place.child, place.into, value)
 
     def _is_from_around(self, value: int, item: Box, extent: Extent) -> bool:
         """Return whether a value enters a loop or a call from outside of it.
@@ -324,28 +339,30 @@ class _Levels:
             node = self._outline.anchors[producer]
         if node == NONE:
             return ()
-        extents = self._outline.first, self._outline.last
         for step in steps:
-            inside = value in step.run.gives and any(
-                each != NONE and extents[0][each] <= extents[0][node] <= extents[1][each]
-                for each in step.nodes
-            )
-            if inside:
-                return ((step.child, step.run.gives[value], False),)
+            if value in step.run.gives and self._contains(step, node):
+                return (Source(step.child, step.run.gives[value]),)
         return ()
+
+    def _contains(self, step: _Step, node: int) -> bool:
+        """Return whether a node is inside one of a step's nodes."""
+        first = self._outline.first
+        last = self._outline.last
+        place = first[node]
+        return any(each != NONE and first[each] <= place <= last[each] for each in step.nodes)
 
     def _is_unknown(self, reader: int) -> bool:
         return bool(self._gaps) and self._gaps[0] < reader
 
 
-def _places(steps: Sequence[_Step]) -> dict[int, tuple[tuple[int, int], ...]]:
+def _places(steps: Sequence[_Step]) -> dict[int, tuple[Place, ...]]:
     """Return all places that take each value. A library's box merges two values only if they go to
     the same places.
     """
-    found: dict[int, list[tuple[int, int]]] = {}
+    found: dict[int, list[Place]] = {}
     for step in steps:
         for value, port in step.run.takes.items():
-            found.setdefault(value, []).append((step.child, port))
+            found.setdefault(value, []).append(Place(step.child, port))
     return {value: tuple(places) for value, places in found.items()}
 
 

@@ -1,13 +1,23 @@
 """Chooses the boxes of a graph: nested, with the iterations of a loop and equal layers merged.
 
-Boxes are folded as in the tree. A box stands for several nodes, its *executions*. Each box also
-knows in which execution of the surrounding box each of its nodes was (``slots``), so that edges can
-be found for every execution and then be merged, too::
+Boxes are folded as in the tree view. A *node* is an event, a call or an iteration of the program tree. A box
+stands for one or more nodes. Each time that it happened is one *execution* of the box. For each of its nodes,
+a box knows the execution of the surrounding box in which the node is: its *slot*. So edges can be found for
+each execution, and then be merged like the boxes::
 
     for layer in layers:      Box(call of block)   nodes=[b0, b1]            slots=[0, 0]
         x = block(x)          └ Box(relu)          nodes=[r0, r1, r2, r3]    slots=[0, 0, 1, 1]
 
 Here ``block`` ran twice, and in each of its two executions ``relu`` ran twice.
+
+Two kinds of boxes are special:
+
+- The box of a loop's iterations has one node for each iteration, but a whole loop is one execution. ``runs``
+  holds the loop that each iteration belongs to.
+- A box around several boxes that repeat together (a, b, a, b) has no nodes of its own. ``NOTHING`` replaces
+  them, one for each repeat, and ``extents`` says from where to where each repeat goes.
+
+Read ``outline_of`` first, then ``_Boxes.boxes``.
 """
 
 from __future__ import annotations
@@ -15,6 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from torchglass.events.types import Event
 from torchglass.program.dedup import DistinctEvents
@@ -29,7 +40,7 @@ from torchglass.views.shown import ShownEvents
 from torchglass.views.text.scopes import rounds_word
 
 NOTHING = -1
-"""Stands for a node in a box around several boxes that repeat together."""
+"""Replaces a node in a box around boxes that repeat together."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,48 +48,48 @@ class Box:
     """A box, for something that happened once or several times, in order."""
 
     nodes: list[int] = field(default_factory=list[int])
-    """For each time: the event, the node of a call, or the node of an iteration."""
+    """The events, calls or iterations that the box stands for."""
     slots: list[int] = field(default_factory=list[int])
-    """For each of ``nodes``: the execution of the surrounding box in which it is."""
+    """For each node: the execution of the surrounding box in which it is."""
     runs: list[int] = field(default_factory=list[int])
-    """For iterations: the execution of the loop in which each is. Otherwise empty."""
+    """For iterations: the loop that each of them belongs to. Otherwise empty."""
     extents: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """For each of ``nodes``: the places of the first and the last node in it."""
+    """For each node: the places, in nesting order, of the first and the last node inside it."""
     loops: list[int] = field(default_factory=list[int])
     """For a loop: its nodes. Otherwise empty."""
     rounds: str = ""
-    """In which iterations it happened, as text, if not in all."""
+    """Text that says in which iterations it happened, if not in all."""
     library: str = ""
-    """The name of a package if the box holds steps of that package outside of layers
-    (``libraries.py``).
-    """
+    """The package, if the box holds steps of a package outside of layers (``libraries.py``)."""
     children: list[Box] = field(default_factory=list["Box"])
     number: int = -1
     """The index of the box among all boxes, outermost first."""
     parent: int = -1
 
     def executions(self) -> Iterator[tuple[int, list[int]]]:
-        """Yield each execution of this box, with the execution of the surrounding box and its
-        indices in ``nodes``.
+        """Yield for each execution of this box: its slot, and the indices of its nodes.
 
-        For a loop an execution is all of its iterations, otherwise a single index.
+        The execution of a loop has all of its iterations, any other has a single node.
         """
         if not self.runs:
-            yield from ((slot, [at]) for at, slot in enumerate(self.slots))
+            for at, slot in enumerate(self.slots):
+                yield slot, [at]
             return
-        several: dict[tuple[int, int], list[int]] = {}
+        iterations: dict[tuple[int, int], list[int]] = {}
         for at, key in enumerate(zip(self.slots, self.runs, strict=True)):
-            several.setdefault(key, []).append(at)
-        yield from ((slot, rounds) for (slot, _), rounds in several.items())
+            iterations.setdefault(key, []).append(at)
+        for (slot, _), indices in iterations.items():
+            yield slot, indices
 
     def in_a_row(self) -> tuple[int, int]:
         """Return the least and the most times that it happened in one execution of the surrounding
-        box.
+        box. For iterations: in one loop.
         """
-        counts = Counter(
-            zip(self.slots, self.runs, strict=True) if self.runs else self.slots
-        ).values()
-        return min(counts), max(counts)
+        if self.runs:
+            times = Counter(zip(self.slots, self.runs, strict=True)).values()
+        else:
+            times = Counter(self.slots).values()
+        return min(times), max(times)
 
 
 @dataclass(slots=True)
@@ -90,9 +101,9 @@ class Outline:
     shown: ShownEvents
     layers: Layers
     around: dict[int, int] = field(default_factory=dict[int, int])
-    """For each node the surrounding node, or -1 if there is none."""
+    """For each node the node around it, or -1 if there is none."""
     first: dict[int, int] = field(default_factory=dict[int, int])
-    """For each node its place in nesting order."""
+    """For each node its place in nesting order: outer nodes come before what is inside them."""
     last: dict[int, int] = field(default_factory=dict[int, int])
     """For each node the place of the last node in it."""
     items: list[Box] = field(default_factory=list[Box])
@@ -100,13 +111,13 @@ class Outline:
     _known: dict[int, Event] = field(default_factory=dict[int, Event])
 
     def event(self, number: int) -> Event:
-        """Return an event, which is kept.
-
-        An optimizer's step has hundreds of values, and as many edges look it up.
+        """Return an event, from a cache: an optimizer's step has hundreds of values, and each of their
+        edges looks the step up.
         """
         found = self._known.get(number)
         if found is None:
-            found = self._known[number] = self.trace.event(number)
+            found = self.trace.event(number)
+            self._known[number] = found
         return found
 
     @property
@@ -175,34 +186,38 @@ def outline_of(trace: Recorded, options: GraphOptions) -> Outline:
     for roots in shown.threads.values():
         items = folded(shown, roots, outline.layers.appearance, options.fold)
         tops += shown.without_outermost(items)
-    tops.sort(key=lambda item: outline.shown_as(_tops(item)[0].nodes[0]))
+    tops.sort(key=lambda item: outline.shown_as(_without_repeats(item)[0].nodes[0]))
     outline.top = _Boxes(outline).boxes(tops)
     outline.number_boxes()
     return outline
 
 
 def _nest(outline: Outline) -> None:
-    """Find for each node its surrounding node and its extent in nesting order."""
+    """Find for each node the node around it, and its extent in nesting order.
+
+    The walk uses a list instead of recursion, since programs nest deeper than Python allows. ``~node`` in the list
+    means that all nodes inside this one have been visited.
+    """
     shown = outline.shown
-    around = outline.around
-    first = outline.first
-    last = outline.last
-    pending = [node for roots in shown.threads.values() for node in roots][::-1]
-    around.update(dict.fromkeys(pending, -1))
+    pending: list[int] = []
+    for roots in shown.threads.values():
+        pending.extend(roots)
+    outline.around.update(dict.fromkeys(pending, -1))
+    pending.reverse()
     while pending:
         node = pending.pop()
         if node < 0:
-            last[~node] = len(first) - 1
+            outline.last[~node] = len(outline.first) - 1
             continue
-        first[node] = len(first)
+        outline.first[node] = len(outline.first)
         inside = shown.children_of(node)
-        around.update(dict.fromkeys(inside, node))
+        outline.around.update(dict.fromkeys(inside, node))
         pending.append(~node)
         pending.extend(reversed(inside))
 
 
-def _tops(item: Folded) -> list[Folded]:
-    """Return the item itself, or the items in it that repeat together."""
+def _without_repeats(item: Folded) -> list[Folded]:
+    """Return the item itself. If it is a repeat, return the items that repeat in it."""
     found = list[Folded]()
     pending = [item]
     while pending:
@@ -223,28 +238,29 @@ class _Around:
 
     item: Folded | None = None
     loop: Folded | None = None
+    """The innermost loop around it whose iterations are merged."""
     rounds: str = ""
-    """The text about iterations of a surrounding level that has no box."""
+    """Text about the iterations of a surrounding item that has no box."""
     layers: tuple[int, ...] = ()
-    """The loop over layers whose box an iteration may be."""
+    """The loops over layers directly around an iteration; the iteration's box may be theirs."""
 
 
 class _Boxes:
-    """Makes boxes. Loops with a single iteration, and loops over layers, have none."""
+    """Makes boxes. Loops with a single iteration, and most loops over layers, have none."""
 
     def __init__(self, outline: Outline) -> None:
         self._outline = outline
         self._shown = outline.shown
         self._inside: dict[int, int] = {-1: 0}
-        """For each node the execution of the innermost box that contains what is in the node."""
+        """For each node: the slot of what is inside it."""
         self._slots: dict[int, int] = {}
-        """The same for nodes that repeat together."""
+        """The slots of nodes that repeat together. All other nodes have the slot of the node around them."""
 
     def boxes(self, items: Sequence[Folded]) -> list[Box]:
         """Build all boxes and return the outermost ones."""
         top: list[Box] = []
         for item in items:
-            for part in _tops(item):
+            for part in _without_repeats(item):
                 for node in part.nodes:
                     self._inside[self._outline.around[node]] = 0
         pending = [(item, top, _Around()) for item in reversed(items)]
@@ -254,22 +270,23 @@ class _Boxes:
             rounds = around.rounds or rounds_word(item, around.item, around.loop, self._shown)
             inside = self._around_inside(item, around)
             if box is None:
+                # The items inside take the place of the box, and get its text.
                 inside = replace(inside, rounds=rounds)
-                children = siblings  # the items inside take the place of the box
+                children = siblings
             else:
                 inside = replace(inside, rounds="")
                 box.rounds = rounds
                 siblings.append(box)
                 children = box.children
-            pending += [(child, children, inside) for child in reversed(item.children)]
+            for child in reversed(item.children):
+                pending.append((child, children, inside))
         return top
 
     def _around_inside(self, item: Folded, around: _Around) -> _Around:
         """Return the surroundings of what is inside an item."""
         if item.is_repeat:
             return replace(around, item=item, layers=())
-        are_merged = self._shown.may_merge_iterations(item.nodes[0])
-        if are_merged:
+        if self._shown.may_merge_iterations(item.nodes[0]):
             return replace(around, item=item, loop=item, layers=())
         layers = ()
         is_loop = self._shown.tree.kind(item.nodes[0]) == LOOP
@@ -278,55 +295,50 @@ class _Boxes:
         return replace(around, item=item, layers=layers)
 
     def _box(self, item: Folded, around: _Around) -> Box | None:
-        """Return the box of an item. If it is None, the items inside take its place."""
+        """Return the box of an item, or None if it has none."""
         if item.is_repeat:
-            return self._together(item)
+            return self._repeat_box(item)
         kind = self._shown.tree.kind(item.nodes[0])
         if kind == LOOP:
             if self._shown.may_merge_iterations(item.nodes[0]):
                 return self._merged_loop(item)
             return self._loop_over_layers(item)
         if kind != ITERATION:
-            return self._plain(item.nodes)
+            return self._plain_box(item.nodes)
         if len(item.children) > 1 and item.times > 1:
-            return self._in_rounds(item.nodes, around.layers)
+            return self._iterations_box(item.nodes, around.layers)
         self._pass_slots(item.nodes)
         return None
 
     def _merged_loop(self, item: Folded) -> Box | None:
-        """Return the box of a loop whose iterations are merged; None if it has only one."""
-        rounds = [self._shown.children_of(node) for node in item.nodes]
-        if max(map(len, rounds)) > 1:
-            return self._in_rounds([each for several in rounds for each in several], item.nodes)
-        for node, (round_,) in zip(item.nodes, rounds, strict=True):
-            self._inside[round_] = self._slot(node)
+        """Return the box of a loop whose iterations are merged. It has none if it runs only once."""
+        iterations = [self._shown.children_of(node) for node in item.nodes]
+        if max(map(len, iterations)) > 1:
+            return self._iterations_box(list(chain(*iterations)), item.nodes)
+        for node, (only,) in zip(item.nodes, iterations, strict=True):
+            self._inside[only] = self._slot(node)
         return None
 
     def _loop_over_layers(self, item: Folded) -> Box | None:
-        """Return the box of a loop over layers; None if each iteration is one call, or if the
-        iterations, which are all equal, have a box.
+        """Return the box of a loop over layers.
+
+        It has none if each iteration is one call, or if its iterations are all equal and so have a box.
         """
-        parts = [part for child in item.children for part in _tops(child)]
-        if max(len(part.children) for part in parts) > 1 and not self._is_one(item):
-            box = self._plain(item.nodes)
-            box.loops = list(item.nodes)
-            return box
-        self._pass_slots(item.nodes)
-        return None
+        children = item.children
+        parts = [part for child in children for part in _without_repeats(child)]
+        is_one_call_each = max(len(part.children) for part in parts) <= 1
+        are_equal = len(children) == 1 and not children[0].is_repeat and children[0].times > 1
+        if is_one_call_each or are_equal:
+            self._pass_slots(item.nodes)
+            return None
+        box = self._plain_box(item.nodes)
+        box.loops = list(item.nodes)
+        return box
 
     def _pass_slots(self, nodes: Sequence[int]) -> None:
-        """Let what is inside nodes without a box be in the execution that the nodes are in."""
+        """Give what is inside nodes without a box the slots of the nodes."""
         for node in nodes:
             self._inside[node] = self._slot(node)
-
-    def _is_one(self, loop: Folded) -> bool:
-        """Return whether all iterations of a loop over layers are equal. Then they are the box of
-        the loop.
-        """
-        if len(loop.children) != 1:
-            return False
-        (child,) = loop.children
-        return not child.is_repeat and child.times > 1
 
     def _slot(self, node: int) -> int:
         """Return the execution of the surrounding box in which a node is."""
@@ -334,44 +346,62 @@ class _Boxes:
             return self._slots[node]
         return self._inside[self._outline.around[node]]
 
-    def _plain(self, nodes: Sequence[int]) -> Box:
-        """Return a box for events or calls."""
+    def _plain_box(self, nodes: Sequence[int]) -> Box:
+        """Return a box for events or calls. Each node is one execution of it."""
         first = self._outline.first
         last = self._outline.last
+        box = Box()
         ordered = sorted((self._slot(node), first[node], node) for node in nodes)
-        self._inside.update({node: at for at, (_, _, node) in enumerate(ordered)})
-        slots = [slot for slot, _, _ in ordered]
-        places = [(place, last[node]) for _, place, node in ordered]
-        return Box([node for _, _, node in ordered], slots, extents=places)
-
-    def _in_rounds(self, rounds: Sequence[int], loops: Sequence[int]) -> Box:
-        """Return a box for the iterations of a loop."""
-        around = self._outline.around
-        self._inside.update({loop: self._slot(loop) for loop in {around[each] for each in rounds}})
-        box = self._plain(rounds)
-        box.runs, box.loops = [around[each] for each in box.nodes], list(loops)
+        for at, (slot, place, node) in enumerate(ordered):
+            self._inside[node] = at
+            box.nodes.append(node)
+            box.slots.append(slot)
+            box.extents.append((place, last[node]))
         return box
 
-    def _together(self, item: Folded) -> Box:
-        """Return a box for items that repeat together, with the repeats in each execution of the
-        surrounding box.
-        """
-        extents: dict[tuple[int, int], tuple[int, int]] = {}
-        repeats: dict[int, tuple[int, int]] = {}
+    def _iterations_box(self, iterations: Sequence[int], loops: Sequence[int]) -> Box:
+        """Return a box for the iterations of loops."""
+        around = self._outline.around
+        for loop in {around[each] for each in iterations}:
+            self._inside[loop] = self._slot(loop)
+        box = self._plain_box(iterations)
+        box.runs = [around[each] for each in box.nodes]
+        box.loops = list(loops)
+        return box
+
+    def _repeat_box(self, item: Folded) -> Box:
+        """Return a box for items that repeat together: a, b, a, b."""
         first = self._outline.first
         last = self._outline.last
-        for part in (each for child in item.children for each in _tops(child)):
-            by_slot: dict[int, list[int]] = {}
-            for node in sorted(part.nodes, key=first.__getitem__):
-                by_slot.setdefault(self._slot(node), []).append(node)
-            for slot, nodes in by_slot.items():
-                each = max(len(nodes) // item.times, 1)
-                for at, node in enumerate(nodes):
-                    key = repeats[node] = (slot, min(at // each, item.times - 1))
-                    low, high = extents.get(key, (first[node], last[node]))
-                    extents[key] = min(low, first[node]), max(high, last[node])
-        keys = sorted(extents)
-        numbers = {key: number for number, key in enumerate(keys)}
-        self._slots.update({node: numbers[key] for node, key in repeats.items()})
-        slots = [slot for slot, _ in keys]
-        return Box([NOTHING] * len(keys), slots, slots[:], [extents[key] for key in keys])
+        repeat_of = self._repeats(item)
+        extents: dict[tuple[int, int], tuple[int, int]] = {}
+        for node, repeat in repeat_of.items():
+            low, high = extents.get(repeat, (first[node], last[node]))
+            extents[repeat] = min(low, first[node]), max(high, last[node])
+        box = Box()
+        number_of: dict[tuple[int, int], int] = {}
+        for repeat in sorted(extents):
+            number_of[repeat] = len(number_of)
+            slot, _ = repeat
+            box.nodes.append(NOTHING)
+            box.slots.append(slot)
+            box.runs.append(slot)
+            box.extents.append(extents[repeat])
+        for node, repeat in repeat_of.items():
+            self._slots[node] = number_of[repeat]
+        return box
+
+    def _repeats(self, item: Folded) -> dict[int, tuple[int, int]]:
+        """Return for each node of a repeat: its slot, and which of the repeats in this slot it is in."""
+        first = self._outline.first
+        found: dict[int, tuple[int, int]] = {}
+        for child in item.children:
+            for part in _without_repeats(child):
+                by_slot: dict[int, list[int]] = {}
+                for node in sorted(part.nodes, key=first.__getitem__):
+                    by_slot.setdefault(self._slot(node), []).append(node)
+                for slot, nodes in by_slot.items():
+                    nodes_each = max(len(nodes) // item.times, 1)
+                    for at, node in enumerate(nodes):
+                        found[node] = (slot, min(at // nodes_each, item.times - 1))
+        return found

@@ -26,7 +26,7 @@ from torchglass.views.page.rounding import rounded
 from torchglass.views.page.training import largest_gradient
 from torchglass.views.table import bytes_each, numbers_in
 from torchglass.views.text.tensors import number_word
-from torchglass.views.text.words import clean, count, plural, shape_word, share, size
+from torchglass.views.text.words import clean, count, plural, shape_word, share, size, versions_word
 
 MOST_ROOTS = 3
 MOST_MODULES = 4
@@ -295,7 +295,7 @@ def numbers_of(shape: tuple[int, ...] | None) -> int:
 
 
 def _recorded(trace: Recorded) -> str:
-    """Return how many events were recorded, when, and by which engine and version."""
+    """Return how many events were recorded, when, and by which engine, with which versions."""
     words = [f"{plural(len(trace), 'event')}"]
     tables = None
     if isinstance(trace, HasTables):
@@ -305,6 +305,8 @@ def _recorded(trace: Recorded) -> str:
     engine = str(getattr(trace, "engine", "")).partition(" ")[0].rstrip(":;,")
     if engine:
         words.append(f"{engine} engine")
+    if tables is not None and versions_word(tables):
+        words.append(versions_word(tables))
     words.append(f"page by torchglass {__version__}")
     return ", ".join(words)
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from torchglass.events.spelling import DTYPES, clean, size_text
+from torchglass.events.tables import Tables
 from torchglass.events.types import Location, Value
 
 LONGEST_SHAPE = 16
@@ -93,6 +94,12 @@ def size(number: int) -> str:
                 return f"{number} B"
             return f"{number / factor:.1f} {unit}"
     return f"{number / 10**12:.1f} TB"
+
+
+def versions_word(tables: Tables) -> str:
+    """Return ``Python 3.11.7, PyTorch 2.13.0``, or what is known of it: earlier formats do not say."""
+    known = (("Python", tables.python), ("PyTorch", tables.torch))
+    return ", ".join(f"{name} {clean(version)}" for name, version in known if version)
 
 
 def share(part: int | None, whole: int | None) -> str:

@@ -32,26 +32,30 @@ SAME_SHAPE = "same shape, "
 
 
 def change_cells(row: Changes, function: str = "", named: bool = False) -> Cells:
-    """Return all cells of a row; ``function`` is shown if the rows around it are in others.
+    """Return all cells of a row.
 
-    ``named``: a heading above says the name.
+    ``function`` is shown after the statement, if the rows around this one are in another function. ``named`` says that
+    a heading above has the variable's name.
     """
     change = row.first
+    statement = statement_word(change, named)
+    if function:
+        statement += f"  {in_scope(function)}"
     old, new = change_words(row)
     by, op = by_word(row.stories)
+    place = None
+    if change.at.file:
+        place = change.at
     cells = [
         Cell(FOLD, row.text(FOLD)),
-        Cell(
-            EXPRESSION,
-            statement_word(change, named) + (f"  {in_scope(function)}" if function else ""),
-        ),
+        Cell(EXPRESSION, statement),
         Cell(CLASS, by + op, by),
         Cell(ROUNDS, row.text(ROUNDS)),
         Cell(TAKES, old),
         _with_contents(Cell(GIVES, new), row.changes),
-        Cell(PLACE, at=change.at if change.at.file else None),
+        Cell(PLACE, at=place),
     ]
-    return tuple(cell for cell in cells if cell.text or cell.at)
+    return tuple([cell for cell in cells if cell.text or cell.at])
 
 
 def _with_contents(cell: Cell, changes: Sequence[Change]) -> Cell:
@@ -77,14 +81,14 @@ def statement_word(change: Change, named: bool = False) -> str:
         return f"{name}: argument"
     if not code:
         return name
-    if named or _tells(code, name):
+    if named or _shows_name(code, name):
         return code
     return f"{name}: {code}"
 
 
 @lru_cache(maxsize=8192)
-def _tells(code: str, name: str) -> bool:
-    """Return whether a statement begins or ends with this variable (``with … as f:``), and no other is meant."""
+def _shows_name(code: str, name: str) -> bool:
+    """Return whether a statement begins with this variable, or ends with it (``with … as f:``), and with no other."""
     own = re.escape(name)
     begins = rf"(?:(?:async )?(?:for|def) |class |del |(?:from \S+ )?import )?{own}(?!\w|\s*,)"
     return re.match(begins, code) is not None or re.search(rf" as {own}(?::|$)", code) is not None
@@ -93,7 +97,8 @@ def _tells(code: str, name: str) -> bool:
 def change_words(row: Changes) -> tuple[str, str]:
     """Return the values before and after a change. The one before is empty for a first value."""
     change = row.first
-    old, new = change.old, change.new
+    old = change.old
+    new = change.new
     if len(row.changes) > 1 and any(not _is_like(each, change) for each in row.changes):
         return _of_several(row.changes)
     if new.kind == NOTHING:
@@ -107,14 +112,17 @@ def change_words(row: Changes) -> tuple[str, str]:
 
 
 def _is_like(one: Change, other: Change) -> bool:
-    return all(
-        (mine.text, mine.form) == (its.text, its.form)
-        for mine, its in ((one.old, other.old), (one.new, other.new))
-    )
+    return _is_same_side(one.old, other.old) and _is_same_side(one.new, other.new)
+
+
+def _is_same_side(one: Side, other: Side) -> bool:
+    return one.text == other.text and one.form == other.form
 
 
 def _of_several(changes: Sequence[Change]) -> tuple[str, str]:
-    """Return what differed as ranges, after what the first began with if that was no tensor."""
+    """Return the values before and after several changes, as ranges. The value before is that of the first change if it
+    was no tensor.
+    """
     first = changes[0]
     news = [change.new for change in changes if change.new.kind != NOTHING]
     olds = [change.old for change in changes if change.old.kind != NOTHING]
@@ -156,13 +164,17 @@ def _sides(sides: Sequence[Side]) -> str:
     for side in sides:
         if side.value is not None:
             by_kind.setdefault(side.value.kind, []).append((side.value,))
-    words = [
-        values_words(same, device=len({each.device for (each,) in same}) > 1)[0]
-        + (" numpy" if kind == "array" else "")
-        for kind, same in by_kind.items()
-    ]
+    words: list[str] = []
+    for kind, alike in by_kind.items():
+        devices = {value.device for (value,) in alike}
+        word = values_words(alike, device=len(devices) > 1)[0]
+        if kind == "array":
+            word += " numpy"
+        words.append(word)
     texts = list(dict.fromkeys(side.text for side in sides if side.value is None))
-    return " | ".join([*words, *([values_word(texts)] if texts else [])])
+    if texts:
+        words.append(values_word(texts))
+    return " | ".join(words)
 
 
 def _side(side: Side) -> str:
@@ -231,9 +243,12 @@ def values_word(texts: Sequence[str]) -> str:
     if len(known) < len(numbers):
         return f"{cut(clean(distinct[0]), 20)} … {cut(clean(distinct[-1]), 20)}"
     pairs = list(pairwise(known))
-    if all(a < b for a, b in pairs) or all(a > b for a, b in pairs):
+    rises = all(a < b for a, b in pairs)
+    falls = all(a > b for a, b in pairs)
+    if rises or falls:
         return f"{clean(distinct[0])} … {clean(distinct[-1])}"
-    least, most = (distinct[known.index(pick(known))] for pick in (min, max))
+    least = distinct[known.index(min(known))]
+    most = distinct[known.index(max(known))]
     return f"from {clean(least)} to {clean(most)}"
 
 
@@ -285,16 +300,17 @@ def by_word(stories: Sequence[Story]) -> tuple[str, str]:
     """Return the call in the statement that made the value, such as ``permute``, and the op inside
     it.
     """
-    origins = list(
-        {
-            id(each.origin): each.origin
-            for each in stories
-            if each.origin is not None and each.origin.here
-        }.values()
-    )
+    by_id: dict[int, Origin] = {}
+    for story in stories:
+        if story.origin is not None and story.origin.here:
+            by_id[id(story.origin)] = story.origin
+    origins = list(by_id.values())
     if not origins:
         return "", ""
-    return origin_word(origins), f" › {clean(origins[0].op)}" if origins[0].op else ""
+    op = ""
+    if origins[0].op:
+        op = f" › {clean(origins[0].op)}"
+    return origin_word(origins), op
 
 
 def origin_word(origins: Sequence[Origin]) -> str:
@@ -308,7 +324,9 @@ def origin_word(origins: Sequence[Origin]) -> str:
 def _function_word(origin: Origin) -> str:
     event = origin.event
     name = event.name.removeprefix("Tensor.")
-    return clean(event.operator or name if name.startswith("__") else name)
+    if name.startswith("__") and event.operator:
+        name = event.operator
+    return clean(name)
 
 
 def _path(event: Event) -> str:
@@ -320,11 +338,10 @@ def remarks_of(row: Changes) -> list[str]:
     by_story: dict[int, list[tuple[Change, Story]]] = {}
     for change, story in zip(row.changes, row.stories, strict=True):
         by_story.setdefault(story.number, []).append((change, story))
-    remarks = [
-        each
-        for same in by_story.values()
-        for each in _remarks(same[0][0], [story for _, story in same])
-    ]
+    remarks: list[str] = []
+    for alike in by_story.values():
+        change, _ = alike[0]
+        remarks += _remarks(change, [story for _, story in alike])
     return list(dict.fromkeys(remarks))[:MOST_REMARKS]
 
 
@@ -369,10 +386,14 @@ def _made(origins: Sequence[Origin], file: str, function: str) -> str:
         place = f":{made.line}"
     else:
         place = place_word(made)
-    return f"{word} at {place}" + (
-        "" if made.function == function else f" {in_scope(made.function)}"
-    )
+    word = f"{word} at {place}"
+    if made.function != function:
+        word += f" {in_scope(made.function)}"
+    return word
 
 
 def _relation(relation: Relation) -> str:
-    return clean(relation.name) + (f" {in_scope(relation.scope)}" if relation.scope else "")
+    word = clean(relation.name)
+    if relation.scope:
+        word += f" {in_scope(relation.scope)}"
+    return word

@@ -62,6 +62,7 @@ def _shared_tables(session: SessionLike) -> dict[str, Any]:
         "stack_ids": stacks.ids,
         "stack_numbers": stacks.numbers,
         "codes_kept": stacks.codes.kept,
+        "watched_stacks": stacks.rounds.watched,
         # The rows of a journal that is a ring: rows stay, passing rows go with the records that refer to them.
         "rows": journal.rows,
         "passing": journal.passing,
@@ -89,6 +90,8 @@ class _Answers:
             "is_opaque": self.is_opaque,
             "find_stack": self.find_stack,
             "code_number": self._session.stacks.codes.add,
+            "meet_stack": self._session.stacks.rounds.meet,
+            "look_at_rounds": self._session.stacks.rounds.look,
         }
 
     def meta_id(self, meta: tuple[Any, ...]) -> int:

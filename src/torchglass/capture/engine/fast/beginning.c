@@ -1,14 +1,18 @@
-/* The begin and the end of a followed call (capture/variables/activation.py: begin; engine.py: left), and the object Slots.
+/* The begin and the end of a followed call (capture/variables/activation.py: begin; engine.py:
+ * left), and the object Slots.
  *
  * Python begins the call. If all its arguments are plain locals, they are read and reported here.
  */
 #include "following.h"
 
-static struct { PyObject *alert, *tell_left; } names; /* of attributes, interned */
+static struct {
+    PyObject *alert, *tell_left;
+} names; /* of attributes, interned */
 
 /* ---------------------------------------------------------------- slots
  *
- * A sequence by which Python reads the locals of a frame in their place; valid until the call returns (frames.py: slots_of). */
+ * A sequence by which Python reads the locals of a frame in their place; valid until the call
+ * returns (capture/slots.py: slots_of). */
 
 typedef struct {
     PyObject_HEAD
@@ -24,13 +28,15 @@ static Py_ssize_t slots_length(const Slots *slots)
 static PyObject *slots_item(const Slots *slots, Py_ssize_t at)
 {
     if (at < 0 || at >= slots->count || slots->first[at] == NULL) {
-        PyErr_SetString(at < 0 || at >= slots->count ? PyExc_IndexError : PyExc_ValueError, "there is nothing in this slot");
+        PyErr_SetString(at < 0 || at >= slots->count ? PyExc_IndexError : PyExc_ValueError,
+                        "there is nothing in this slot");
         return NULL;
     }
     return Py_NewRef(slots->first[at]);
 }
 
-static PySequenceMethods slots_as_sequence = {.sq_length = (lenfunc)slots_length, .sq_item = (ssizeargfunc)slots_item};
+static PySequenceMethods slots_as_sequence = {.sq_length = (lenfunc)slots_length,
+                                              .sq_item = (ssizeargfunc)slots_item};
 
 static PyTypeObject SlotsType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Slots",
@@ -64,7 +70,8 @@ static PyObject *slots_by_c(PyObject *module, PyObject *args)
 
 /* ---------------------------------------------------------------- arguments */
 
-/* The first fields of an argument's change: its name, and those that all arguments of the call share. Owned. */
+/* Return the first fields of an argument's change: its name, and those that all arguments of the
+ * call share. Owned. */
 static PyObject *facts_of(PyObject *name, PyObject *opening)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(opening);
@@ -86,7 +93,9 @@ static int take_argument(Call *call, Known *entry, PyObject *name, PyObject *val
         done = take(call, entry, value, kind, role);
     else if (kind != NULL) {
         PyObject *snapshots = PyObject_GetAttrString(call->engine, "snapshots");
-        done = snapshots == NULL ? -1 : as_done(PyObject_CallMethod(snapshots, "take", "OOO", entry, value, Py_True));
+        done = snapshots == NULL
+                   ? -1
+                   : as_done(PyObject_CallMethod(snapshots, "take", "OOO", entry, value, Py_True));
         Py_XDECREF(snapshots);
     }
     Py_XDECREF(kind);
@@ -105,7 +114,8 @@ static int begin_argument(Call *call, PyObject *variable, PyObject *opening, PyF
     Known *entry = entry_of(call, name);
     int done = entry == NULL ? -1 : take_argument(call, entry, name, value);
     PyObject *facts = done < 0 ? NULL : facts_of(name, opening);
-    PyObject *fields = facts == NULL ? NULL : fields_of(facts, Py_NewRef(unbound), value, call->serial);
+    PyObject *fields =
+        facts == NULL ? NULL : fields_of(facts, Py_NewRef(unbound), value, call->serial);
     if (done == 0)
         done = tell(call, entry, fields, frame);
     Py_XDECREF(fields);
@@ -123,12 +133,14 @@ static int begin_arguments(Call *call, PyObject *arguments, PyObject *opening, P
     return 0;
 }
 
-/* begin(call, arguments, opening, frame): read and report the arguments, which are plain locals (plan.py: opening) */
+/* begin(call, arguments, opening, frame): read and report the arguments, which are plain locals
+ * (plan.py: opening) */
 static PyObject *begin_by_c(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 4 || !is_ready(args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2])
         || PyTuple_GET_SIZE(args[2]) != 5 || !PyFrame_Check(args[3]) || !is_readable) {
-        PyErr_SetString(PyExc_TypeError, "a call, its arguments, the fields that they share and a frame are wanted");
+        PyErr_SetString(PyExc_TypeError,
+                        "a call, its arguments, the fields that they share and a frame are wanted");
         return NULL;
     }
     if (begin_arguments((Call *)args[0], args[1], args[2], (PyFrameObject *)args[3]) < 0)
@@ -146,7 +158,8 @@ int end_followed(Call *call, PyObject *error)
     PyObject *tell = done < 0 ? NULL : PyObject_GetAttr(call->engine, names.tell_left);
     if (tell == NULL)
         return -1;
-    done = tell == Py_None ? 0 : as_done(PyObject_CallFunctionObjArgs(tell, call->serial, error, NULL));
+    done = tell == Py_None ? 0
+                           : as_done(PyObject_CallFunctionObjArgs(tell, call->serial, error, NULL));
     Py_DECREF(tell);
     return done;
 }
@@ -154,8 +167,10 @@ int end_followed(Call *call, PyObject *error)
 /* ---------------------------------------------------------------- the module's part */
 
 static PyMethodDef functions[] = {
-    {"begin", (PyCFunction)(void (*)(void))begin_by_c, METH_FASTCALL, "Report the arguments of a call."},
-    {"slots_of", slots_by_c, METH_VARARGS, "The locals of a frame where they are; None where they cannot be read."},
+    {"begin", (PyCFunction)(void (*)(void))begin_by_c, METH_FASTCALL,
+     "Report the arguments of a call."},
+    {"slots_of", slots_by_c, METH_VARARGS,
+     "The locals of a frame where they are; None where they cannot be read."},
     {NULL},
 };
 

@@ -1,7 +1,8 @@
-/* A profile function that reports the calls of the program's own Python functions, and of no others.
+/* A profile function that reports the calls of the program's own Python functions, and of no
+ * others.
  *
- * Python calls it for each call and return, so it must be fast: whether the calls of a code object are recorded is asked once
- * (capture/calls/probe.py keeps the code, so its address stays its own).
+ * Python calls it for each call and return, so it must be fast: whether the calls of a code object
+ * are recorded is asked once (capture/calls/probe.py keeps the code, so its address stays its own).
  */
 #include "fast.h"
 #include <structmember.h>
@@ -9,11 +10,14 @@
 typedef struct {
     PyObject_HEAD
     Table codes; /* address of a code object -> 1: its calls are recorded, 0: they are not */
-    PyObject *is_meant, *begin, *end; /* functions of Python: (frame), (frame), (frame, result, has failed) */
-    char on; /* 0: the recording has ended, and each thread removes its profile function at the next call */
+    /* functions of Python: (frame), (frame), (frame, result, has failed) */
+    PyObject *is_meant, *begin, *end;
+    /* 0: the recording has ended, and each thread removes its profile function at the next call */
+    char on;
 } CallFilter;
 
-/* Out of memory costs only the event. Any other exception is the program's (of a signal handler), and goes on. */
+/* Out of memory costs only the event. Any other exception is the program's (of a signal handler),
+ * and goes on. */
 static int failed(void)
 {
     if (!PyErr_ExceptionMatches(PyExc_MemoryError))
@@ -57,8 +61,9 @@ static int on_call(PyObject *self, PyFrameObject *frame, int event, PyObject *ar
     if (event == PyTrace_CALL)
         done = PyObject_CallOneArg(filter->begin, (PyObject *)frame);
     else /* without a result, an exception leaves the call */
-        done = PyObject_CallFunctionObjArgs(filter->end, frame, argument == NULL ? Py_None : argument,
-                                            argument == NULL ? Py_True : Py_False, NULL);
+        done =
+            PyObject_CallFunctionObjArgs(filter->end, frame, argument == NULL ? Py_None : argument,
+                                         argument == NULL ? Py_True : Py_False, NULL);
     Py_XDECREF(done);
     return done == NULL ? failed() : 0;
 }
@@ -69,7 +74,8 @@ static PyObject *filter_set(CallFilter *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* sys.getprofile() returns this object; when a program sets it again and it is called, the C function is set again. */
+/* sys.getprofile() returns this object; when a program sets it again and it is called, the C
+ * function is set again. */
 static PyObject *filter_call(CallFilter *self, PyObject *args, PyObject *named)
 {
     return filter_set(self, NULL);
@@ -115,7 +121,8 @@ static void filter_dealloc(CallFilter *self)
 }
 
 static PyMethodDef filter_methods[] = {
-    {"set", (PyCFunction)filter_set, METH_NOARGS, "Become the profile function of the calling thread."},
+    {"set", (PyCFunction)filter_set, METH_NOARGS,
+     "Become the profile function of the calling thread."},
     {NULL},
 };
 static PyMemberDef filter_members[] = {

@@ -1,10 +1,12 @@
-/* The checksum of a row, the same as zlib.crc32: it takes eight bytes at a time and looks each up in a table. */
+/* The checksum of a row, the same as zlib.crc32: it takes eight bytes at a time and looks each up
+ * in a table. */
 #include "fast.h"
 
 #define POLYNOMIAL 0xEDB88320u /* the lowest power is in the highest bit, as in all words here */
-#define SLICES 8
+#define SLICES     8
 
-static uint32_t steps[SLICES][256]; /* what a byte adds to the checksum if it has so many bytes after it in its slice */
+/* what a byte adds to the checksum if it has so many bytes after it in its slice */
+static uint32_t steps[SLICES][256];
 
 /* Four bytes as a number, the first one lowest, on any machine. */
 static inline uint32_t word_at(const unsigned char *bytes)
@@ -17,9 +19,11 @@ uint32_t checksum_of(uint32_t sum, const unsigned char *bytes, Py_ssize_t count)
     sum = ~sum;
     for (; count >= SLICES; count -= SLICES, bytes += SLICES) {
         /* Written out: a loop over the slices takes twice as long. */
-        const uint32_t low = sum ^ word_at(bytes), high = word_at(bytes + 4);
-        sum = steps[7][low & 255] ^ steps[6][low >> 8 & 255] ^ steps[5][low >> 16 & 255] ^ steps[4][low >> 24]
-              ^ steps[3][high & 255] ^ steps[2][high >> 8 & 255] ^ steps[1][high >> 16 & 255] ^ steps[0][high >> 24];
+        const uint32_t low = sum ^ word_at(bytes);
+        const uint32_t high = word_at(bytes + 4);
+        sum = steps[7][low & 255] ^ steps[6][low >> 8 & 255] ^ steps[5][low >> 16 & 255]
+              ^ steps[4][low >> 24] ^ steps[3][high & 255] ^ steps[2][high >> 8 & 255]
+              ^ steps[1][high >> 16 & 255] ^ steps[0][high >> 24];
     }
     for (; count > 0; count--, bytes++)
         sum = sum >> 8 ^ steps[0][(sum ^ *bytes) & 255];
@@ -36,5 +40,6 @@ void checksum_ready(void)
     }
     for (int slice = 1; slice < SLICES; slice++)
         for (int byte = 0; byte < 256; byte++)
-            steps[slice][byte] = steps[slice - 1][byte] >> 8 ^ steps[0][steps[slice - 1][byte] & 255];
+            steps[slice][byte] =
+                steps[slice - 1][byte] >> 8 ^ steps[0][steps[slice - 1][byte] & 255];
 }

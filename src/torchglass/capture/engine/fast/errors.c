@@ -1,4 +1,5 @@
-/* Tools that most files use: exceptions that are set, answers of Python, weak references, the clock, names of attributes. */
+/* Tools that most files use: exceptions that are set, answers of Python, weak references, the
+ * clock, names of attributes. */
 #include "fast.h"
 #include <time.h>
 
@@ -29,7 +30,8 @@ void put_error(PyObject *error)
 #endif
 }
 
-/* An error of ours is counted, and costs only the event. An exception of the program (Ctrl-C, a timeout) goes on: then -1. */
+/* Count an error of ours, which costs only the event. An exception of the program
+ * (Ctrl-C, a timeout) goes on: then -1. */
 int forgive(Engine *engine)
 {
     PyObject *error = take_error();
@@ -40,7 +42,8 @@ int forgive(Engine *engine)
     return done;
 }
 
-/* Drop the exception that is set, unless it is the program's own. One of torch's has no traceback, since C raised it. */
+/* Drop the exception that is set, unless it is the program's own. One of torch's has no traceback,
+ * since C raised it. */
 int drop_own_error(Engine *engine)
 {
     PyObject *error = take_error();
@@ -87,7 +90,7 @@ int as_done(PyObject *answer)
     return 0;
 }
 
-/* The clock of time.perf_counter_ns. */
+/* Return the clock of time.perf_counter_ns. */
 int64_t now_ns(void)
 {
     struct timespec now;

@@ -3,18 +3,22 @@
 
 #define SPARE 8 /* ids for which there is room when an event opens, beyond its arguments */
 
-/* Pause our trace functions, which follow variables, while an event is written. Returns
- *   NULL               nothing was paused: this thread has no trace function of ours;
- *   Py_None            PyThreadState_EnterTracing was called: ten times cheaper than sys.settrace, and it keeps a debugger that is
- *                      installed meanwhile; but it silences profilers too, so it is used only where there is none;
- *   a trace function   sys.settrace(None) was called, and this function must be set again.
- * resume_tracer takes that back. */
+/* Pause our trace functions, which follow variables, while an event is written. resume_tracer takes
+ * the answer and turns them on again. The answer is one of these:
+ *
+ *   NULL              nothing was paused, because this thread has no trace function of ours
+ *   Py_None           PyThreadState_EnterTracing was called. It is ten times cheaper than
+ *                     sys.settrace, and a debugger that is installed meanwhile stays installed. It
+ *                     silences profilers too, so it is used only if there is no profiler.
+ *   a trace function  sys.settrace(None) was called, so this function must be set again
+ */
 static PyObject *pause_tracer(Engine *engine)
 {
     if (PyDict_GET_SIZE(engine->tracers) == 0)
         return NULL;
     PyThreadState *state = PyThreadState_Get();
-    PyObject *current = state->c_profilefunc == NULL ? state->c_traceobj : NULL; /* borrowed from the thread */
+    /* borrowed from the thread */
+    PyObject *current = state->c_profilefunc == NULL ? state->c_traceobj : NULL;
     if (current != NULL && PyDict_GetItemWithError(engine->tracers, current) == current) {
         PyThreadState_EnterTracing(state);
         return Py_NewRef(Py_None);
@@ -26,7 +30,8 @@ static PyObject *pause_tracer(Engine *engine)
         PyErr_Clear();
         return NULL;
     }
-    PyObject *ours = PyDict_GetItemWithError(engine->tracers, tracer); /* borrowed, so made our own below */
+    /* borrowed, so made our own below */
+    PyObject *ours = PyDict_GetItemWithError(engine->tracers, tracer);
     Py_XINCREF(ours);
     Py_DECREF(tracer);
     if (ours != NULL) {
@@ -55,7 +60,8 @@ static void resume_tracer(PyObject *tracer)
         put_error(error);
 }
 
-/* Likewise for torch.jit.trace, which would make what we read part of its graph (jit.py): only while a program uses it. */
+/* Likewise for torch.jit.trace, which would make what we read part of its graph (jit.py): only
+ * while a program uses it. */
 static int pauses_jit_trace;
 
 PyObject *pause_traces(PyObject *module, PyObject *wanted)
@@ -97,16 +103,18 @@ int tell_listeners(Engine *engine, Log *log, int64_t at, const char *edge)
     return as_done(PyObject_CallMethod(engine->session, "tell", "OLs", log, (long long)at, edge));
 }
 
-/* The number that this thread gives to its next autograd node. */
+/* Return the number that this thread gives to its next autograd node. */
 static int64_t next_node(void)
 {
     return as_number(PyObject_CallNoArgs(torch.next_node));
 }
 
-/* The word NODES of an event that closes: how far the numbers are, and in backward which node was being run. */
+/* Return the word NODES of an event that closes: how far the numbers are, and in backward which
+ * node was being run. */
 static int64_t nodes_word(const Engine *engine)
 {
-    int64_t next = next_node(), number = MOST_NODES;
+    int64_t next = next_node();
+    int64_t number = MOST_NODES;
     if (next == FAILED || !engine->in_backward)
         return next == FAILED ? FAILED : next & NODE_MASK;
     PyObject *node = PyObject_CallNoArgs(torch.current_node);
@@ -127,7 +135,8 @@ static int64_t nodes_word(const Engine *engine)
 /* There was no room for an event: log.lost += 1. */
 static int count_lost(Log *log)
 {
-    PyObject *lost = PyObject_GetAttrString((PyObject *)log, "lost"), *one = PyLong_FromLong(1);
+    PyObject *lost = PyObject_GetAttrString((PyObject *)log, "lost");
+    PyObject *one = PyLong_FromLong(1);
     PyObject *more = lost == NULL || one == NULL ? NULL : PyNumber_Add(lost, one);
     const int done = more == NULL ? -1 : PyObject_SetAttrString((PyObject *)log, "lost", more);
     Py_XDECREF(lost);
@@ -136,8 +145,8 @@ static int count_lost(Log *log)
     return done;
 }
 
-static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args,
-                          Py_ssize_t count, PyObject *kwargs)
+static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject *frame,
+                          PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
 {
     int64_t first;
     int room = make_room(log);
@@ -151,15 +160,16 @@ static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject 
         return id_room < 0 ? FAILED : NONE;
     int64_t form = form_number_of_call(engine, log, args, count, kwargs, &first);
     int64_t stack = form == FAILED ? FAILED : stack_of(engine, log, frame);
-    if (stack == FAILED)
+    if (stack == FAILED || look_at_rounds(engine, log, frame, stack, at) < 0)
         return FAILED;
     int64_t node = next_node();
     if (node == FAILED)
         return FAILED;
     const int64_t words[RECORD_WORDS] = {
-        [WHAT] = what, [PARENT] = log->parent, [STACK] = stack, [ARGS] = form, [INPUTS] = first,
-        [CALL] = -2 - node, /* layout.py: CALL */
-        [RESULT] = NONE, [OUTPUTS] = NONE, [ERROR_ROW] = NONE, [NODES] = NONE, [END] = NONE, [START] = now_ns(),
+        [WHAT] = what,   [PARENT] = log->parent, [STACK] = stack,
+        [ARGS] = form,   [INPUTS] = first,       [CALL] = -2 - node, /* layout.py: CALL */
+        [RESULT] = NONE, [OUTPUTS] = NONE,       [ERROR_ROW] = NONE,
+        [NODES] = NONE,  [END] = NONE,           [START] = now_ns(),
     };
     if (!write_record(log, at, words))
         return NONE;
@@ -173,12 +183,13 @@ static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject 
     return at;
 }
 
-int64_t open_event(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args, Py_ssize_t count,
-                   PyObject *kwargs)
+int64_t open_event(Engine *engine, Log *log, int64_t what, PyFrameObject *frame,
+                   PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
 {
     if (is_forked_child())
         return NONE;
-    log->on = 0; /* what Python runs meanwhile (`__del__`, a signal handler) must not record into this log */
+    /* what Python runs meanwhile (`__del__`, a signal handler) must not record into this log */
+    log->on = 0;
     PyObject *tracer = pause_tracer(engine);
     PyObject *traced = pause_trace();
     int64_t at = write_open(engine, log, what, frame, args, count, kwargs);

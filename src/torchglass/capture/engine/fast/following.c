@@ -1,18 +1,33 @@
-/* Inspects the variables of a followed call after a line or an instruction (capture/variables/activation.py).
+/* Inspects the variables of a followed call after a line or an instruction
+ * (capture/variables/activation.py).
  *
- * An Action (plan.py) says what the line may have stored. Each store is compared with the entry of its variable (Known), and a
- * change is reported. Handled here is what most lines do: nothing, storing the same object again, or storing a number, text,
- * tensor, object or container in a plain local. All else is left to the methods of Activation: arrays, whose content is
- * compared; containers that have changed; variables of closures and modules; attributes; deletions.
+ * An Action (plan.py) says what the line may have stored. Each store is compared with the entry of
+ * its variable (Known), and a change is reported. Handled here is what most lines do: nothing,
+ * storing the same object again, or storing a number, text, tensor, object or container in a plain
+ * local. All else is left to the methods of Activation: arrays, whose content is compared;
+ * containers that have changed; variables of closures and modules; attributes; deletions.
  */
 #include "following.h"
 
-enum { STORE, TARGET_SCOPE, KEY, FACTS, TARGET_FIELDS };                                               /* plan.py: Target */
-enum { S_OFFSET, S_LINE, S_NAME, S_KIND, S_SLOT, S_DELETES, S_INNER, S_HIDDEN, S_ENDED, STORE_FIELDS }; /* bytecode.py: Store */
-/* Where CPython 3.11 to 3.13 keeps the locals of a frame, in bytes. frames.py tries these on frames that it knows; if they do not
- * hold, is_readable is 0 and C reads no locals. */
+/* plan.py: Target */
+enum { STORE, TARGET_SCOPE, KEY, FACTS, TARGET_FIELDS };
+/* bytecode.py: Store */
+enum {
+    S_OFFSET,
+    S_LINE,
+    S_NAME,
+    S_KIND,
+    S_SLOT,
+    S_DELETES,
+    S_INNER,
+    S_HIDDEN,
+    S_ENDED,
+    STORE_FIELDS
+};
+/* Where CPython 3.11 to 3.13 keeps the locals of a frame, in bytes. slots.py tries these on frames
+ * that it knows; if they do not hold, is_readable is 0 and C reads no locals. */
 #define TO_INNER_FRAME 24
-#define TO_SLOTS 72
+#define TO_SLOTS       72
 
 /* Names of attributes. */
 static struct {
@@ -50,10 +65,13 @@ PyObject *kept_as(PyObject *snapshots, PyObject *value)
     for (int at = 0; at < BUILTIN_KINDS; at++)
         if (Py_TYPE(value) == builtin_kinds[at].cls && builtin_kinds[at].kind != NULL)
             return Py_NewRef(builtin_kinds[at].kind);
-    PyObject *kinds = PyObject_GetAttr(snapshots, names.kinds), *key = NULL, *kind = NULL;
+    PyObject *kinds = PyObject_GetAttr(snapshots, names.kinds);
+    PyObject *key = NULL;
+    PyObject *kind = NULL;
     if (kinds != NULL && (key = PyLong_FromVoidPtr(Py_TYPE(value))) != NULL) {
         kind = Py_XNewRef(PyDict_GetItemWithError(kinds, key));
-        PyObject *ref = kind == NULL ? NULL : PyTuple_GET_ITEM(kind, 2); /* borrowed from the kind */
+        /* borrowed from the kind */
+        PyObject *ref = kind == NULL ? NULL : PyTuple_GET_ITEM(kind, 2);
         if (ref != NULL && ref != Py_None && !refers_to(ref, (PyObject *)Py_TYPE(value)))
             Py_CLEAR(kind); /* another type had that address */
         if (kind == NULL && !PyErr_Occurred())
@@ -82,16 +100,20 @@ int is_taken_here(long role)
     return role == ATOM || role == OBJECT || role == OPAQUE || role == TEXT || role == CONTAINER;
 }
 
-/* The signature of a container (signing.c), owned; None: it cannot change in place, or such changes are not followed. */
+/* Return the signature of a container (signing.c), owned; None: it cannot change in place, or such
+ * changes are not followed. */
 static PyObject *signature_of(Call *call, PyObject *value)
 {
-    PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots), *signature = NULL;
-    long depth, is_sealed = 0, in_place = snapshots == NULL ? -1 : is_true_attribute(snapshots, names.in_place);
+    PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots);
+    PyObject *signature = NULL;
+    long depth, is_sealed = 0,
+                in_place = snapshots == NULL ? -1 : is_true_attribute(snapshots, names.in_place);
     if (in_place > 0 && PyTuple_CheckExact(value))
         is_sealed = is_closed(snapshots, value, CONTAINER);
     if (in_place == 0 || is_sealed > 0)
         signature = Py_NewRef(Py_None);
-    else if (in_place > 0 && is_sealed == 0 && attribute_as_long(snapshots, names.depth, &depth) == 0)
+    else if (in_place > 0 && is_sealed == 0
+             && attribute_as_long(snapshots, names.depth, &depth) == 0)
         signature = sign(snapshots, value, depth);
     Py_XDECREF(snapshots);
     return signature;
@@ -99,7 +121,8 @@ static PyObject *signature_of(Call *call, PyObject *value)
 
 int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role)
 {
-    PyObject *kept = unbound, *signature = NULL;
+    PyObject *kept = unbound;
+    PyObject *signature = NULL;
     if (role == OBJECT) {
         if ((kept = PyWeakref_NewRef(value, NULL)) == NULL)
             return -1;
@@ -108,8 +131,11 @@ int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role)
             kept = value;
         Py_INCREF(kept);
     }
-    /* Not earlier: making a weak reference may start a garbage collection, which may run any code. */
-    PyObject *old_kept = entry->kept, *old_kind = entry->kind, *old_signature = entry->signature;
+    /* Not earlier: making a weak reference may start a garbage collection, which may run any code.
+     */
+    PyObject *old_kept = entry->kept;
+    PyObject *old_kind = entry->kind;
+    PyObject *old_signature = entry->signature;
     entry->id = (unsigned long long)(uintptr_t)value;
     entry->kept = kept;
     entry->kind = Py_NewRef(kind);
@@ -125,16 +151,19 @@ int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role)
     return 0;
 }
 
-/* Whether two numbers or short texts are the same (snapshots.py: same_atom). -0.0 and 0.0 differ. */
+/* Return whether two numbers or short texts are the same (snapshots.py: same_atom). -0.0 and 0.0
+ * differ. */
 static int is_same_atom(PyObject *old, PyObject *new)
 {
     PyTypeObject *cls = Py_TYPE(new);
     if (Py_TYPE(old) != cls
-        || !(cls == &PyLong_Type || cls == &PyUnicode_Type || cls == &PyFloat_Type || cls == &PyBool_Type || new == Py_None
-             || cls == &PyBytes_Type || cls == &PyComplex_Type))
+        || !(cls == &PyLong_Type || cls == &PyUnicode_Type || cls == &PyFloat_Type
+             || cls == &PyBool_Type || new == Py_None || cls == &PyBytes_Type
+             || cls == &PyComplex_Type))
         return 0;
     if (cls == &PyFloat_Type) {
-        double one = PyFloat_AS_DOUBLE(old), other = PyFloat_AS_DOUBLE(new);
+        double one = PyFloat_AS_DOUBLE(old);
+        double other = PyFloat_AS_DOUBLE(new);
         return one == other && (other != 0 || !__builtin_signbit(one) == !__builtin_signbit(other));
     }
     return PyObject_RichCompareBool(old, new, Py_EQ);
@@ -145,16 +174,18 @@ static int is_same_atom(PyObject *old, PyObject *new)
 int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame)
 {
     PyObject *tell = fields == NULL ? NULL : PyObject_GetAttr(call->engine, names.tell);
-    PyObject *answer = tell == NULL ? NULL : PyObject_CallFunctionObjArgs(tell, fields, frame, NULL);
+    PyObject *answer =
+        tell == NULL ? NULL : PyObject_CallFunctionObjArgs(tell, fields, frame, NULL);
     Py_XDECREF(tell);
-    int was_told = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    int was_reported = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
-    if (was_told >= 0)
-        entry->is_told = (char)was_told;
-    return was_told < 0 ? -1 : 0;
+    if (was_reported >= 0)
+        entry->is_reported = (char)was_reported;
+    return was_reported < 0 ? -1 : 0;
 }
 
-/* The fields of a change: its first fields, the values before and after, and the number of the call. Takes over `old`. */
+/* Return the fields of a change: its first fields, the values before and after, and the number of
+ * the call. Takes over `old`. */
 PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *serial)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(facts);
@@ -172,16 +203,18 @@ PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *ser
 }
 
 /* Report that a variable has a new value, and remember that in its entry. */
-static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *value, PyObject *kind, PyFrameObject *frame)
+static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *value,
+                         PyObject *kind, PyFrameObject *frame)
 {
     const int could_change = is_set(entry->signature);
-    PyObject *old = entry->is_told ? Py_NewRef(told_mark)
-                    : !entry->id   ? Py_NewRef(unbound)
-                                   : PyObject_CallMethodNoArgs((PyObject *)entry, names.recall);
+    PyObject *old = entry->is_reported ? Py_NewRef(reported_mark)
+                    : !entry->id       ? Py_NewRef(unbound)
+                                       : PyObject_CallMethodNoArgs((PyObject *)entry, names.recall);
     if (old == NULL)
         return -1;
     if (take(call, entry, value, kind, role_of(kind)) < 0
-        || (could_change && !is_set(entry->signature) && forget_variable(call, PyTuple_GET_ITEM(target, KEY)) < 0)) {
+        || (could_change && !is_set(entry->signature)
+            && forget_variable(call, PyTuple_GET_ITEM(target, KEY)) < 0)) {
         Py_DECREF(old);
         return -1;
     }
@@ -191,11 +224,14 @@ static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *v
     return done;
 }
 
-/* A plain local refers to another object (Activation._stored). 1: done; 0: left to Python; -1: error. */
-static int store_here(Call *call, PyObject *target, Known *entry, PyObject *value, PyFrameObject *frame)
+/* Take and report the new value of a plain local (Activation._stored). 1: done; 0: left to Python;
+ * -1: error. */
+static int store_here(Call *call, PyObject *target, Known *entry, PyObject *value,
+                      PyFrameObject *frame)
 {
     PyObject *store = PyTuple_GET_ITEM(target, STORE); /* borrowed from the target */
-    if (value == unbound) /* mostly it was not stored yet: a statement of several lines comes back to its first one */
+    if (value == unbound) /* mostly it was not stored yet: a statement of several lines comes back
+                             to its first one */
         return !entry->id && PyTuple_GET_ITEM(store, S_ENDED) == Py_None;
     if (PyTuple_GET_ITEM(store, S_HIDDEN) != Py_False)
         return 0;
@@ -211,12 +247,15 @@ static int store_here(Call *call, PyObject *target, Known *entry, PyObject *valu
     PyObject *kind = kind_for(call, value);
     if (kind == NULL)
         return -1;
-    int done = !is_taken_here(role_of(kind)) ? 0 : take_and_tell(call, target, entry, value, kind, frame) < 0 ? -1 : 1;
+    int done = !is_taken_here(role_of(kind))                                ? 0
+               : take_and_tell(call, target, entry, value, kind, frame) < 0 ? -1
+                                                                            : 1;
     Py_DECREF(kind);
     return done;
 }
 
-/* The new value can change in place: decide which code could do that, and note that this line need not check it. */
+/* The new value can change in place: decide which code could do that, and note that this line need
+ * not check it. */
 static int settle_stored(Call *call, PyObject *key, PyObject *value, Known *entry, PyObject **fresh)
 {
     PyObject *slot_of = PyObject_GetAttr(call->plan, names.slot_of);
@@ -224,7 +263,8 @@ static int settle_stored(Call *call, PyObject *key, PyObject *value, Known *entr
     Py_XDECREF(slot_of);
     if (has_slot <= 0)
         return has_slot;
-    if (sort_by_access(call, key, value, entry) < 0 || (*fresh == NULL && (*fresh = PyList_New(0)) == NULL))
+    if (sort_by_access(call, key, value, entry) < 0
+        || (*fresh == NULL && (*fresh = PyList_New(0)) == NULL))
         return -1;
     return PyList_Append(*fresh, key);
 }
@@ -232,14 +272,17 @@ static int settle_stored(Call *call, PyObject *key, PyObject *value, Known *entr
 /* Handle one store that the line may have done. */
 static int inspect_store(Call *call, PyObject *fast, PyFrameObject *frame, PyObject **fresh)
 {
-    PyObject *key = PyTuple_GET_ITEM(fast, 1), *target = PyTuple_GET_ITEM(fast, 2); /* borrowed from the action */
+    /* borrowed from the action */
+    PyObject *key = PyTuple_GET_ITEM(fast, 1);
+    PyObject *target = PyTuple_GET_ITEM(fast, 2);
     PyObject *value = read_slot(frame, PyLong_AsSsize_t(PyTuple_GET_ITEM(fast, 0)));
     Known *entry = entry_of(call, key);
     int done = entry == NULL ? -1 : 0;
     if (entry != NULL && entry->id != (unsigned long long)(uintptr_t)value) {
         done = store_here(call, target, entry, value, frame);
         if (done == 0)
-            done = as_done(PyObject_CallMethodObjArgs((PyObject *)call, names.stored, target, entry, value, frame, NULL));
+            done = as_done(PyObject_CallMethodObjArgs((PyObject *)call, names.stored, target, entry,
+                                                      value, frame, NULL));
         if (done >= 0 && is_set(entry->signature))
             done = settle_stored(call, key, value, entry, fresh);
     } else if (entry != NULL) {
@@ -252,7 +295,8 @@ static int inspect_store(Call *call, PyObject *fast, PyFrameObject *frame, PyObj
     return done < 0 ? -1 : 0;
 }
 
-/* Whether the line names a variable that is alone (looking.c); `mentioned` is None if the names are not known. */
+/* Return whether the line names a variable that is alone (looking.c); `mentioned` is None if the
+ * names are not known. */
 static int is_any_alone(const Call *call, PyObject *mentioned)
 {
     if (!PyTuple_Check(mentioned))
@@ -263,14 +307,15 @@ static int is_any_alone(const Call *call, PyObject *mentioned)
     return found;
 }
 
-/* Whether the line may have changed a container in place; -1: error. */
+/* Return whether the line may have changed a container in place; -1: error. */
 static int may_have_changed(Call *call, PyObject *action)
 {
     if (PyTuple_GET_ITEM(action, MUTATOR) == Py_None)
         return 0;
     if (is_filled(call->open))
         return 1;
-    int alone = is_filled(call->alone) ? is_any_alone(call, PyTuple_GET_ITEM(action, MENTIONED)) : 0;
+    int alone =
+        is_filled(call->alone) ? is_any_alone(call, PyTuple_GET_ITEM(action, MENTIONED)) : 0;
     return alone != 0 ? alone : is_true_attribute(call->plan, names.always);
 }
 
@@ -279,8 +324,11 @@ int inspect_stores(Call *call, PyObject *action, PyFrameObject *frame)
 {
     if (!is_readable || !is_set(call->slots) || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, TARGETS))
         || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, ROOTS)))
-        return as_done(PyObject_CallMethodObjArgs((PyObject *)call, names.done, action, frame, NULL));
-    PyObject *all = PyTuple_GET_ITEM(action, FAST), *fresh = NULL; /* borrowed from the action, which the caller holds */
+        return as_done(
+            PyObject_CallMethodObjArgs((PyObject *)call, names.done, action, frame, NULL));
+    /* borrowed from the action, which the caller holds */
+    PyObject *all = PyTuple_GET_ITEM(action, FAST);
+    PyObject *fresh = NULL;
     int done = 0;
     for (Py_ssize_t at = 0; done == 0 && at < PyTuple_GET_SIZE(all); at++)
         done = inspect_store(call, PyTuple_GET_ITEM(all, at), frame, &fresh);
@@ -290,9 +338,11 @@ int inspect_stores(Call *call, PyObject *action, PyFrameObject *frame)
         done = -1;
     else if (checked == ASK_PYTHON) {
         PyObject *looked_at = fresh == NULL ? PyTuple_New(0) : PyList_AsTuple(fresh);
-        done = looked_at == NULL ? -1
-                                 : as_done(PyObject_CallMethodObjArgs((PyObject *)call, names.look, PyTuple_GET_ITEM(action, MUTATOR),
-                                                                  PyTuple_GET_ITEM(action, MENTIONED), frame, looked_at, NULL));
+        done = looked_at == NULL
+                   ? -1
+                   : as_done(PyObject_CallMethodObjArgs(
+                         (PyObject *)call, names.look, PyTuple_GET_ITEM(action, MUTATOR),
+                         PyTuple_GET_ITEM(action, MENTIONED), frame, looked_at, NULL));
         Py_XDECREF(looked_at);
     }
     Py_XDECREF(fresh);
@@ -301,11 +351,15 @@ int inspect_stores(Call *call, PyObject *action, PyFrameObject *frame)
 
 long stored_line(PyObject *action)
 {
-    PyObject *fast = PyTuple_GET_ITEM(action, FAST), *targets = PyTuple_GET_ITEM(action, TARGETS); /* borrowed, as all below */
+    /* borrowed, as all below */
+    PyObject *fast = PyTuple_GET_ITEM(action, FAST);
+    PyObject *targets = PyTuple_GET_ITEM(action, TARGETS);
     PyObject *target = PyTuple_GET_SIZE(fast)      ? PyTuple_GET_ITEM(PyTuple_GET_ITEM(fast, 0), 2)
                        : PyTuple_GET_SIZE(targets) ? PyTuple_GET_ITEM(targets, 0)
                                                    : NULL;
-    return target == NULL ? 0 : PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(target, STORE), S_LINE));
+    return target == NULL
+               ? 0
+               : PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(target, STORE), S_LINE));
 }
 
 static int is_action(PyObject *action)
@@ -328,16 +382,21 @@ static PyObject *done_by_c(PyObject *module, PyObject *const *args, Py_ssize_t c
 /* ---------------------------------------------------------------- the module's part */
 
 static PyMethodDef functions[] = {
-    {"done", (PyCFunction)(void (*)(void))done_by_c, METH_FASTCALL, "Inspect what a line or an instruction has stored."},
+    {"done", (PyCFunction)(void (*)(void))done_by_c, METH_FASTCALL,
+     "Inspect what a line or an instruction has stored."},
     {NULL},
 };
 
 int following_ready(PyObject *module)
 {
     const AttributeName all[] = {
-        {&names.always, "always"}, {&names.depth, "depth"}, {&names.done, "done"}, {&names.forget_inner, "_forget_inner"},
-        {&names.in_place, "in_place"}, {&names.kind, "kind"}, {&names.kinds, "kinds"}, {&names.look, "look"},
-        {&names.recall, "recall"}, {&names.slot_of, "slot_of"}, {&names.snapshots, "snapshots"}, {&names.stored, "_stored"}, {&names.tell, "tell"},
+        {&names.always, "always"},       {&names.depth, "depth"},
+        {&names.done, "done"},           {&names.forget_inner, "_forget_inner"},
+        {&names.in_place, "in_place"},   {&names.kind, "kind"},
+        {&names.kinds, "kinds"},         {&names.look, "look"},
+        {&names.recall, "recall"},       {&names.slot_of, "slot_of"},
+        {&names.snapshots, "snapshots"}, {&names.stored, "_stored"},
+        {&names.tell, "tell"},
     };
     if (INTERN_NAMES(all) < 0)
         return -1;

@@ -1,22 +1,36 @@
 /* Shared by the files that follow variables. capture/variables/ is the definition in Python.
  *
- *   known.c       the objects that Python and C share: of a variable, and of a call
+ *   shared.c      the objects that Python and C share
  *   beginning.c   the arguments of a call that begins; the end of a call
- *   following.c   inspects what a line or an instruction has stored
+ *   following.c   finds what a line or an instruction has stored
  *   signing.c     signatures of containers, by which a change in place is found
  *   looking.c     compares signatures after code that may have changed a container in place
  *   tracing.c     the trace functions, up to Python 3.11
  *   monitoring.c  the callbacks of sys.monitoring, from Python 3.12 on
+ *   variables.c   writes the record of a change (the "sink")
  *
- * Words. To *follow* a call is to report the changes of its variables. The *entry* of a variable (Known) holds its last value,
- * or a summary of it. The *role* of a value says how it is kept: see the enum. A value is *told* when the sink has recorded it.
+ * Words. To *follow* a call is to report the changes of its variables. The *entry* of a variable
+ * (Known) holds its last value, or a summary of it. The *role* of a value says what its entry keeps:
+ * see the enum. A value is *reported* once the sink has recorded it.
  */
 #ifndef TORCHGLASS_FOLLOWING_H
 #define TORCHGLASS_FOLLOWING_H
 
 #include "fast.h"
 
-enum { FAST, TARGETS, MUTATOR, MENTIONED, ROOTS, EXACT, HANDLES, IS_QUIET, IS_SHARED, ACTION_FIELDS }; /* plan.py: Action */
+/* plan.py: Action */
+enum {
+    FAST,
+    TARGETS,
+    MUTATOR,
+    MENTIONED,
+    ROOTS,
+    EXACT,
+    HANDLES,
+    IS_QUIET,
+    IS_SHARED,
+    ACTION_FIELDS
+};
 
 /* The role of a value (snapshots.py): what its entry keeps of it. */
 enum {
@@ -34,7 +48,7 @@ enum {
 typedef struct {
     PyObject_HEAD
     unsigned long long id; /* the address of the value, which may be gone by now */
-    char is_told, is_loose;
+    char is_reported, is_loose;
     PyObject *kept, *kind, *signature;
 } Known;
 
@@ -51,21 +65,44 @@ typedef struct {
     int skipped_line;
 } Call;
 
-/* What was recorded of a call (events.py: ToldCall). */
+/* What was recorded of the variables of one running call (events.py: ReportedCall). */
 typedef struct {
     PyObject_HEAD
-    long long above;         /* the stack of its callers */
-    PyObject *told, *starts; /* dicts */
-} ToldCall;
+    long long above; /* the stack of its callers */
+    PyObject *last;  /* a dict: name → LastReport */
+    PyObject *starts;
+} ReportedCall;
 
-extern PyTypeObject KnownType, CallType, ToldCallType;
-/* Marks in place of a value (UNBOUND: there is none; TOLD: it is as recorded last), the kind of no value, and the classes Known
- * and Activation. NULL before follow_with. */
-extern PyObject *unbound, *told_mark, *no_kind, *known_type, *call_type;
+/* What was recorded last of one variable (events.py: LastReport). */
+typedef struct {
+    PyObject_HEAD
+    long long form;               /* the number of its form */
+    PyObject *values;             /* a tuple: the ids of the tensors in it */
+    unsigned long long tensor_id; /* the address of the tensor, or 0 */
+    long long generation;         /* the engine's form_generation when `form` was valid */
+    PyObject *described;          /* the form */
+} LastReport;
+
+/* Return a new LastReport. */
+LastReport *new_report(int64_t form, PyObject *values, const void *tensor, int64_t generation,
+                       PyObject *described);
+
+extern PyTypeObject KnownType, CallType, ReportedCallType, LastReportType;
+
+/* Set by follow_with; NULL before. */
+extern PyObject *unbound;                /* UNBOUND: replaces a value that does not exist */
+extern PyObject *reported_mark;          /* REPORTED: replaces a value that was recorded last */
+extern PyObject *no_kind;                /* the kind of no value */
+extern PyObject *known_type, *call_type; /* the Python classes Known and Activation */
+
 #define BUILTIN_KINDS 8
-typedef struct { PyTypeObject *cls; PyObject *kind; } BuiltinKind;
-extern BuiltinKind builtin_kinds[BUILTIN_KINDS]; /* the kinds of the commonest types, the same for all engines; or NULL */
-extern int is_readable; /* whether the slots of frames can be read (frames.py) */
+typedef struct {
+    PyTypeObject *cls;
+    PyObject *kind;
+} BuiltinKind;
+/* the kinds of the commonest types, the same for all engines; or NULL */
+extern BuiltinKind builtin_kinds[BUILTIN_KINDS];
+extern int is_readable; /* whether the slots of frames can be read (capture/slots.py) */
 
 static inline int is_set(const PyObject *object)
 {
@@ -77,32 +114,65 @@ static inline int is_filled(const PyObject *dict)
     return dict != NULL && PyDict_GET_SIZE((PyObject *)dict) > 0;
 }
 
-int is_ready(PyObject *call);                                       /* whether it is a call that Python has made whole */
-int inspect_stores(Call *call, PyObject *action, PyFrameObject *frame); /* after a line or an instruction (Activation.done) */
-long stored_line(PyObject *action);                                 /* of its first store; 0 where it has none */
-PyObject *kept_as(PyObject *snapshots, PyObject *value);            /* how its type is kept, owned; Python says it of a new one */
-PyObject **first_slot(PyFrameObject *frame);                        /* where its locals are, until the call returns */
-PyObject *read_slot(PyFrameObject *frame, Py_ssize_t at);           /* what it holds, owned; the mark for nothing where it is empty */
-PyObject *sign(PyObject *snapshots, PyObject *value, long depth);   /* the signature of a container (signing.c) */
-int is_closed(PyObject *snapshots, PyObject *value, long role);     /* whether it can change only through itself; -1 error */
-int attribute_as_long(PyObject *object, PyObject *name, long *found); /* 0, or -1 error */
-Known *entry_of(Call *call, PyObject *key);                         /* of a variable, owned; made if there is none */
-PyObject *kind_for(Call *call, PyObject *value);                    /* kept_as, of the engine that follows the call */
-long role_of(PyObject *kind);
-int is_taken_here(long role);                                       /* whether `take` knows what to keep of such a value */
-int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role); /* let the entry know it (Snapshots.take) */
-int sort_by_access(Call *call, PyObject *key, PyObject *value, Known *entry); /* `open` or `alone` (Activation._sort_by_access) */
-int forget_variable(Call *call, PyObject *key);                     /* no longer check it: it cannot change in place any more */
-int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame);
-PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *serial); /* of a change; takes over `old` */
-int end_followed(Call *call, PyObject *error);                      /* Engine.left */
-enum Checked { CHECK_FAILED = -1, ASK_PYTHON, CHECKED }; /* ASK_PYTHON: Python has to make the whole check */
-enum Checked check_at_end(Call *call, PyFrameObject *frame); /* CHECKED: nothing has changed since the last check */
-/* Check what a line may have changed in place; `fresh`: a list of the variables that it has stored, or NULL. */
-enum Checked check_in_place(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame);
-int is_true_attribute(PyObject *object, PyObject *name);            /* -1 error */
+/* ---------------------------------------------------------------- shared.c */
 
-int known_ready(PyObject *module);
+/* Return whether Activation.__init__ has set all fields of a call. */
+int is_ready(PyObject *call);
+/* Read an attribute as a truth value (-1 error), or as a long (0, or -1 error). */
+int is_true_attribute(PyObject *object, PyObject *name);
+int attribute_as_long(PyObject *object, PyObject *name, long *found);
+
+/* ---------------------------------------------------------------- following.c */
+
+/* Report what a line or an instruction has stored (Activation.done). */
+int inspect_stores(Call *call, PyObject *action, PyFrameObject *frame);
+/* Return the line of an action's first store; 0: it has none. */
+long stored_line(PyObject *action);
+/* Return how a value of this type is kept, owned. Python decides this for a new type. */
+PyObject *kept_as(PyObject *snapshots, PyObject *value);
+PyObject *kind_for(Call *call, PyObject *value); /* the same, by the engine of a call */
+long role_of(PyObject *kind);
+/* Return the address of a frame's locals, which is valid until the call returns. */
+PyObject **first_slot(PyFrameObject *frame);
+/* Return what a slot holds, owned; UNBOUND if it is empty. */
+PyObject *read_slot(PyFrameObject *frame, Py_ssize_t at);
+/* Return the entry of a variable, owned; make one if there is none. */
+Known *entry_of(Call *call, PyObject *key);
+/* Return whether `take` can keep a value of this role. */
+int is_taken_here(long role);
+/* Store a value in an entry (Snapshots.take). */
+int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role);
+/* Report a change to the sink, and set is_reported. */
+int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame);
+/* Return the fields of a change. Takes over `old`. */
+PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *serial);
+/* End a call (Engine.left). */
+int end_followed(Call *call, PyObject *error);
+
+/* ---------------------------------------------------------------- signing.c, looking.c */
+
+/* Return the signature of a container. */
+PyObject *sign(PyObject *snapshots, PyObject *value, long depth);
+/* Return whether a value can change only through itself, not through what it holds; -1 error. */
+int is_closed(PyObject *snapshots, PyObject *value, long role);
+/* Put a variable into `open` or `alone` (Activation._sort_by_access). */
+int sort_by_access(Call *call, PyObject *key, PyObject *value, Known *entry);
+/* Stop checking a variable, because its value cannot change in place any more. */
+int forget_variable(Call *call, PyObject *key);
+
+enum Checked {
+    CHECK_FAILED = -1, /* an exception is set */
+    ASK_PYTHON,        /* Python has to make the whole check */
+    CHECKED            /* nothing has changed in place, or the change was reported */
+};
+enum Checked check_at_end(Call *call, PyFrameObject *frame);
+/* Check what a line may have changed in place. `fresh` is a list of the variables that the line has
+ * stored, or NULL. */
+enum Checked check_in_place(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame);
+
+/* ---------------------------------------------------------------- the parts of the module */
+
+int shared_ready(PyObject *module);
 int following_ready(PyObject *module);
 int beginning_ready(PyObject *module);
 int tracing_ready(PyObject *module);

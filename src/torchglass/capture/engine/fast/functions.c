@@ -1,36 +1,41 @@
 /* The function mode (torch/functions.py): records each torch function that Python code calls.
  *
- * mode_call gets a function, its types and its arguments from torch. Python has made a FunctionPlan for each function, which says
- * whether it is recorded (look_up). record_call opens the event, calls the function and closes the event. C has no frame, so
- * no frame of ours is in a traceback, and the innermost frame is the caller's.
+ * mode_call gets a function, its types and its arguments from torch. Python has made a FunctionPlan
+ * for each function, which says whether it is recorded (look_up). record_call opens the event,
+ * calls the function and closes the event. C has no frame, so no frame of ours is in a traceback,
+ * and the innermost frame is the caller's.
  *
- * The file also has what the other modes share with it: hiding from modes that we read tensors, ending interrupted optimizer
- * steps, and counting threads. At its end are the replacements of two functions that look at frames: torch's
- * handle_torch_function, and warnings.warn.
+ * The file also has what the other modes share with it: hiding from modes that we read tensors,
+ * ending interrupted optimizer steps, and counting threads. At its end are the replacements of two
+ * functions that look at frames: torch's handle_torch_function, and warnings.warn.
  */
 #include "fast.h"
 #include "structmember.h"
 
-enum { FORGETS = -2 }; /* in place of a number: it sets an attribute of its first argument, and is not recorded (functions.py) */
+/* in place of a number: it sets an attribute of its first argument, and is not recorded
+ * (functions.py) */
+enum { FORGETS = -2 };
 
 /* The fields of a FunctionPlan (functions.py). */
 enum {
-    PLAN_NUMBER,         /* of its row; NONE or FORGETS: it is not recorded */
-    PLAN_LISTENING_COPY, /* a copy of a function written in Python, in which the mode sees the calls inside; or None */
-    PLAN_REPLACEMENT,    /* what is called in place of the function; or None */
-    PLAN_ON_RETURN       /* called with the result; or None */
+    PLAN_NUMBER, /* of its row; NONE or FORGETS: it is not recorded */
+    /* a copy of a function written in Python, in which the mode sees the calls inside; or None */
+    PLAN_LISTENING_COPY,
+    PLAN_REPLACEMENT, /* what is called in place of the function; or None */
+    PLAN_ON_RETURN    /* called with the result; or None */
 };
 
 typedef struct {
     PyObject_HEAD
     Engine *engine;
-    PyObject *table;    /* FunctionTable: a FunctionPlan for each function */
-    PyObject *handler;  /* the handler in Python, for calls that C leaves to it */
-    PyObject *changed;  /* FunctionTable.changed, which is `on_return` of functions that write in place */
+    PyObject *table;   /* FunctionTable: a FunctionPlan for each function */
+    PyObject *handler; /* the handler in Python, for calls that C leaves to it */
+    /* FunctionTable.changed, which is `on_return` of functions that write in place */
+    PyObject *changed;
     PyObject *on_write; /* the session's list of callbacks for writes in place */
 } FunctionMode;
 
-/* ---------------------------------------------------------------- shared with ops.c and modules.c */
+/* -------------------------------------------------------------- shared with ops.c and modules.c */
 
 long count_modes(void)
 {
@@ -57,7 +62,8 @@ PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, 
 
 static PyObject *at_name, *frame_id_name, *code_name, *out_name, *enter_name, *exit_name;
 
-/* Whether a frame, or one above it, has this address and this code. (With the address alone it may be a later frame.) */
+/* Return whether a frame, or one above it, has this address and this code. (With the address alone
+ * it may be a later frame.) */
 static int stands_above(PyFrameObject *frame, long long address, const PyObject *code)
 {
     int found = 0;
@@ -74,16 +80,18 @@ static int stands_above(PyFrameObject *frame, long long address, const PyObject 
     return found;
 }
 
-/* Whether the innermost optimizer step is still running (log.py: OpenStep.runs_above): an event inside it is open, or the frame of its
- * wrapper is on the stack; -1: error. */
+/* Return whether the innermost optimizer step is still running (log.py: OpenStep.runs_above): an
+ * event inside it is open, or the frame of its wrapper is on the stack; -1: error. */
 static int is_under_way(const Log *log, PyFrameObject *frame)
 {
     PyObject *step = Py_NewRef(PyList_GET_ITEM(log->steps, PyList_GET_SIZE(log->steps) - 1));
     PyObject *code = PyObject_GetAttr(step, code_name);
     const long long at = as_number(PyObject_GetAttr(step, at_name));
-    const long long address = at == FAILED ? FAILED : as_number(PyObject_GetAttr(step, frame_id_name));
-    int found = code == NULL || address == FAILED ? -1
-                : log->parent > at || (log->parent == at && stands_above(frame, address, code));
+    const long long address =
+        at == FAILED ? FAILED : as_number(PyObject_GetAttr(step, frame_id_name));
+    int found = code == NULL || address == FAILED
+                    ? -1
+                    : log->parent > at || (log->parent == at && stands_above(frame, address, code));
     Py_XDECREF(code);
     Py_DECREF(step);
     return found;
@@ -96,7 +104,8 @@ int heal_steps(Engine *engine, Log *log, PyFrameObject *frame)
     const int is_fine = is_under_way(log, frame);
     if (is_fine != 0)
         return is_fine < 0 ? forgive(engine) : 0;
-    PyObject *done = PyObject_CallMethod(engine->session, "heal_steps", "OO", log, frame == NULL ? Py_None : (PyObject *)frame);
+    PyObject *done = PyObject_CallMethod(engine->session, "heal_steps", "OO", log,
+                                         frame == NULL ? Py_None : (PyObject *)frame);
     Py_XDECREF(done);
     return done == NULL ? forgive(engine) : 0;
 }
@@ -104,8 +113,10 @@ int heal_steps(Engine *engine, Log *log, PyFrameObject *frame)
 PyObject *fail_event(Engine *engine, Log *log, int64_t at)
 {
     PyObject *error = take_error();
-    PyObject *done = PyObject_CallMethod(engine->session, "fail_event", "OLO", log, (long long)at, error);
-    if (done == NULL) { /* a signal handler of the program has raised meanwhile: that exception goes on instead */
+    PyObject *done =
+        PyObject_CallMethod(engine->session, "fail_event", "OLO", log, (long long)at, error);
+    /* a signal handler of the program has raised meanwhile: that exception goes on instead */
+    if (done == NULL) {
         Py_DECREF(error);
         return NULL;
     }
@@ -149,7 +160,8 @@ int leave_unseen(Unseen *unseen)
 {
     if (*unseen == NULL)
         return 0;
-    PyObject *error = take_error(), *all[] = {*unseen, Py_None, Py_None, Py_None};
+    PyObject *error = take_error();
+    PyObject *all[] = {*unseen, Py_None, Py_None, Py_None};
     PyObject *done = PyObject_VectorcallMethod(exit_name, all, 4, NULL);
     Py_XDECREF(done);
     Py_CLEAR(*unseen);
@@ -230,7 +242,7 @@ static int are_plain(PyObject *types)
     return count == 0 || (count == 1 && PyTuple_GET_ITEM(types, 0) == (PyObject *)torch.Tensor);
 }
 
-/* The plan of a function, owned; NULL with an exception. */
+/* Return the plan of a function, owned; NULL with an exception. */
 static PyObject *plan_of(FunctionMode *mode, PyObject *func)
 {
     PyObject *plan = PyDict_GetItemWithError(mode->table, func); /* borrowed from the table */
@@ -239,7 +251,8 @@ static PyObject *plan_of(FunctionMode *mode, PyObject *func)
     return PyErr_Occurred() ? NULL : PyObject_GetItem(mode->table, func);
 }
 
-/* Whether torch's own handle_torch_function called us: then a function written in Python stands above that. */
+/* Return whether torch's own handle_torch_function called us: then a function written in Python
+ * stands above that. */
 static int is_torchs_handler(void)
 {
     PyFrameObject *frame = caller_frame();
@@ -250,15 +263,18 @@ static int is_torchs_handler(void)
     return found;
 }
 
-/* The frame that called torch, owned. `own` is the frame that called us; `from_python`: it is that of a torch function written in
- * Python, so its caller called torch. */
+/* Return the frame that called torch, owned. `own` is the frame that called us; `from_python`: it
+ * is that of a torch function written in Python, so its caller called torch. */
 static PyFrameObject *place_of_call(PyFrameObject *own, int from_python)
 {
-    return own != NULL && from_python ? PyFrame_GetBack(own) : (PyFrameObject *)Py_XNewRef((PyObject *)own);
+    return own != NULL && from_python ? PyFrame_GetBack(own)
+                                      : (PyFrameObject *)Py_XNewRef((PyObject *)own);
 }
 
 /* The fields of a log that an open event changes. */
-typedef struct { long long parent, anchor, base; } State;
+typedef struct {
+    long long parent, anchor, base;
+} State;
 
 static void restore(Log *log, const State *state)
 {
@@ -267,7 +283,8 @@ static void restore(Log *log, const State *state)
     log->base = state->base;
 }
 
-/* Take all function modes off the stack, which an interrupted torch function may have left there. */
+/* Take all function modes off the stack, which an interrupted torch function may have left there.
+ */
 static int drop_modes(void)
 {
     PyObject *error = take_error();
@@ -281,8 +298,10 @@ static int drop_modes(void)
     return 0;
 }
 
-/* Call the function. A listening copy is called with our mode on the stack again, so that the mode sees the calls inside. */
-static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args, PyObject *kwargs, int pushes)
+/* Call the function. A listening copy is called with our mode on the stack again, so that the mode
+ * sees the calls inside. */
+static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args, PyObject *kwargs,
+                             int pushes)
 {
     if (!pushes)
         return PyObject_Call(call, args, kwargs);
@@ -300,26 +319,33 @@ static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args,
     return result;
 }
 
-/* After a few calls (FunctionTable.after_return): guard their backward pass, or report that `out=` was written. */
+/* After a few calls (FunctionTable.after_return): guard their backward pass, or report that `out=`
+ * was written. */
 static int after_return(FunctionMode *mode, Log *log, PyObject *result, PyObject *kwargs)
 {
     if (!log->branched && (kwargs == NULL || PyDict_GetItemWithError(kwargs, out_name) == NULL))
         return PyErr_Occurred() ? -1 : 0;
-    return as_done(PyObject_CallMethod(mode->table, "after_return", "OOO", log, result, kwargs == NULL ? Py_None : kwargs));
+    return as_done(PyObject_CallMethod(mode->table, "after_return", "OOO", log, result,
+                                       kwargs == NULL ? Py_None : kwargs));
 }
 
-/* Whether a write in place needs only a mark on the first argument: it is no list, and no callback is to be told. */
+/* Return whether a write in place needs no more than a mark on the first argument: that is no list,
+ * and nobody wants to hear of the write. */
 static int only_marks_first(const FunctionMode *mode, PyObject *args)
 {
     return PyList_GET_SIZE(mode->on_write) == 0 && PyTuple_GET_SIZE(args) > 0
            && !PyList_Check(PyTuple_GET_ITEM(args, 0)) && !PyTuple_Check(PyTuple_GET_ITEM(args, 0));
 }
 
-/* Call a plan's `on_return` (FunctionTable.changed or converted). Return what is recorded as the result, owned. */
-static PyObject *call_on_return(FunctionMode *mode, PyObject *on_return, PyObject *args, PyObject *result, int has_inner_events)
+/* Call a plan's `on_return` (FunctionTable.changed or converted). Return what is recorded as the
+ * result, owned. */
+static PyObject *call_on_return(FunctionMode *mode, PyObject *on_return, PyObject *args,
+                                PyObject *result, int has_inner_events)
 {
-    if (!PyMethod_Check(on_return) || PyMethod_GET_FUNCTION(on_return) != mode->changed || !only_marks_first(mode, args))
-        return PyObject_CallFunctionObjArgs(on_return, args, result, has_inner_events ? Py_True : Py_False, NULL);
+    if (!PyMethod_Check(on_return) || PyMethod_GET_FUNCTION(on_return) != mode->changed
+        || !only_marks_first(mode, args))
+        return PyObject_CallFunctionObjArgs(on_return, args, result,
+                                            has_inner_events ? Py_True : Py_False, NULL);
     PyObject *first = PyTuple_GET_ITEM(args, 0); /* borrowed from args, which our caller owns */
     if (!(has_inner_events && mode->engine->records_ops))
         Py_DECREF(engine_mark_changed(mode->engine, first)); /* gives None */
@@ -327,9 +353,12 @@ static PyObject *call_on_return(FunctionMode *mode, PyObject *on_return, PyObjec
 }
 
 /* Close the event of a call that has returned. */
-static int finish(FunctionMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args, PyObject *kwargs, PyObject *result)
+static int finish(FunctionMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args,
+                  PyObject *kwargs, PyObject *result)
 {
-    PyObject *on_return = PyTuple_GET_ITEM(plan, PLAN_ON_RETURN), *shown = Py_NewRef(result); /* borrowed from the plan, which we own */
+    /* borrowed from the plan, which we own */
+    PyObject *on_return = PyTuple_GET_ITEM(plan, PLAN_ON_RETURN);
+    PyObject *shown = Py_NewRef(result);
     if (on_return != Py_None) {
         PyObject *found = call_on_return(mode, on_return, args, result, log->at > at + 1);
         if (found == NULL) {
@@ -347,7 +376,8 @@ static int finish(FunctionMode *mode, Log *log, int64_t at, PyObject *plan, PyOb
 static void fail_call(FunctionMode *mode, Log *log, int64_t at, const State *state)
 {
     PyObject *error = take_error();
-    PyObject *done = PyObject_CallOneArg(mode->engine->finish_pops, error); /* a signal may have left one half way */
+    /* a signal may have left one half way */
+    PyObject *done = PyObject_CallOneArg(mode->engine->finish_pops, error);
     if (done == NULL) /* a signal handler has raised: that exception goes on instead */
         Py_SETREF(error, take_error());
     Py_XDECREF(done);
@@ -358,35 +388,40 @@ static void fail_call(FunctionMode *mode, Log *log, int64_t at, const State *sta
 }
 
 /* Open the event of a call, and say in `listens` whether to call the listening copy. */
-static int64_t open_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject *types, PyObject *args, PyObject *kwargs,
-                         PyFrameObject *own, int from_python, int *listens)
+static int64_t open_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject *types,
+                         PyObject *args, PyObject *kwargs, PyFrameObject *own, int from_python,
+                         int *listens)
 {
     Engine *engine = mode->engine;
     int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(plan, PLAN_NUMBER)), at;
     const long long parent = log->parent;
     PyFrameObject *frame = place_of_call(own, from_python);
-    at = open_event(engine, log, what, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), kwargs);
+    at = open_event(engine, log, what, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args),
+                    kwargs);
     Py_XDECREF(frame);
     if (at < 0)
         return at;
     *listens = PyTuple_GET_ITEM(plan, PLAN_LISTENING_COPY) != Py_None && are_plain(types)
-             && !(parent >= 0 && word_of(log, parent, WHAT) == what);
+               && !(parent >= 0 && word_of(log, parent, WHAT) == what);
     if (*listens || engine->records_ops) {
         log->anchor = (long long)(intptr_t)own;
-        log->base = log->at == at + 1 ? log->stack : word_of(log, at, STACK); /* or a signal handler was recorded since */
+        /* or a signal handler was recorded since */
+        log->base = log->at == at + 1 ? log->stack : word_of(log, at, STACK);
     }
     return PyErr_Occurred() ? FAILED : at;
 }
 
-/* What to call: the replacement in the plan, or the function itself. Borrowed. */
+/* Return what to call: the replacement in the plan, or the function itself. Borrowed. */
 static PyObject *callable_of(PyObject *plan, PyObject *func)
 {
-    return plan == NULL || PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT) == Py_None ? func : PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT);
+    return plan == NULL || PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT) == Py_None
+               ? func
+               : PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT);
 }
 
 /* Record a call. */
-static PyObject *record_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject *func, PyObject *types, PyObject *args,
-                             PyObject *kwargs, int from_python)
+static PyObject *record_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject *func,
+                             PyObject *types, PyObject *args, PyObject *kwargs, int from_python)
 {
     Engine *engine = mode->engine;
     PyObject *call = callable_of(plan, func);
@@ -409,7 +444,8 @@ static PyObject *record_call(FunctionMode *mode, Log *log, PyObject *plan, PyObj
         Py_XDECREF(own);
         return result;
     }
-    result = call_inside(mode, listens ? PyTuple_GET_ITEM(plan, PLAN_LISTENING_COPY) : call, args, kwargs, listens);
+    result = call_inside(mode, listens ? PyTuple_GET_ITEM(plan, PLAN_LISTENING_COPY) : call, args,
+                         kwargs, listens);
     if (result == NULL) {
         fail_call(mode, log, at, &state);
     } else {
@@ -427,9 +463,9 @@ static PyObject *record_call(FunctionMode *mode, Log *log, PyObject *plan, PyObj
 /* What to do with a call. */
 enum Verdict {
     VERDICT_FAILED = -1,
-    CALL_ONLY,  /* it is not recorded */
+    CALL_ONLY, /* it is not recorded */
     RECORD,
-    BY_PYTHON,  /* the handler in Python decides */
+    BY_PYTHON,   /* the handler in Python decides */
     MARK_CHANGED /* it is not recorded, but changes its first argument */
 };
 
@@ -437,7 +473,8 @@ enum Verdict {
 static enum Verdict look_up(FunctionMode *mode, PyObject *func, PyObject **plan, Log **log)
 {
     int64_t what = NONE;
-    *log = (Log *)Py_XNewRef((PyObject *)current_log()); /* first: in a forked child this ends the recording */
+    /* first: in a forked child this ends the recording */
+    *log = (Log *)Py_XNewRef((PyObject *)current_log());
     *plan = plan_of(mode, func);
     if (*plan != NULL)
         what = PyLong_AsLongLong(PyTuple_GET_ITEM(*plan, PLAN_NUMBER));
@@ -452,9 +489,11 @@ static enum Verdict look_up(FunctionMode *mode, PyObject *func, PyObject **plan,
     return what >= 0 && (*log)->on ? RECORD : CALL_ONLY;
 }
 
-static PyObject *call_function(FunctionMode *mode, PyObject *const *given, PyObject *args, PyObject *kwargs)
+static PyObject *call_function(FunctionMode *mode, PyObject *const *given, PyObject *args,
+                               PyObject *kwargs)
 {
-    PyObject *plan, *result = NULL, *func = given[0], *types = given[1]; /* borrowed from who calls us */
+    /* borrowed from who calls us */
+    PyObject *plan, *result = NULL, *func = given[0], *types = given[1];
     Log *log;
     const enum Verdict verdict = look_up(mode, func, &plan, &log);
     const long other_modes = verdict == RECORD ? count_modes() : 0;
@@ -469,7 +508,8 @@ static PyObject *call_function(FunctionMode *mode, PyObject *const *given, PyObj
         enter_handler();
         result = record_call(mode, log, plan, func, types, args, kwargs, 0);
         leave_handler();
-    } else if (verdict > CALL_ONLY && other_modes >= 0) { /* Python hides each step from the other modes */
+        /* Python hides each step from the other modes */
+    } else if (verdict > CALL_ONLY && other_modes >= 0) {
         PyObject *all[] = {func, types, args, kwargs == NULL ? Py_None : kwargs};
         result = call_python(mode->handler, (PyObject *)mode, all, 4);
     }
@@ -492,13 +532,18 @@ static PyObject *mode_call(FunctionMode *mode, PyObject *const *args, Py_ssize_t
     return result;
 }
 
-/* ---------------------------------------------------------------- torch.overrides.handle_torch_function
+/* ----------------------------------------------------------------
+ * torch.overrides.handle_torch_function
  *
- * A torch function that is written in Python asks whether a mode overrides it, and if so calls handle_torch_function. Ours calls
- * the function once more, so the function has two frames on the stack. */
+ * A torch function that is written in Python asks whether a mode overrides it, and if so calls
+ * handle_torch_function. Ours calls the function once more, so the function has two frames on the
+ * stack. */
 
 /* A list of the frames that called us and have a second frame below, innermost first. */
-struct twice { PyFrameObject *frame; struct twice *above; };
+struct twice {
+    PyFrameObject *frame;
+    struct twice *above;
+};
 static _Thread_local struct twice *under_way;
 
 static int needs_python(PyObject *relevant)
@@ -507,16 +552,16 @@ static int needs_python(PyObject *relevant)
         return 1;
     for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(relevant); at++) {
         PyTypeObject *cls = Py_TYPE(PyTuple_GET_ITEM(relevant, at));
-        if (cls != torch.Tensor && cls != torch.Parameter && cls != Py_TYPE(Py_None) && cls != &PyLong_Type
-            && cls != &PyFloat_Type && cls != &PyBool_Type)
+        if (cls != torch.Tensor && cls != torch.Parameter && cls != Py_TYPE(Py_None)
+            && cls != &PyLong_Type && cls != &PyFloat_Type && cls != &PyBool_Type)
             return 1;
     }
     return 0;
 }
 
 /* Call a function as our mode's handler does, with the mode off the stack. */
-static PyObject *call_as_mode(FunctionMode *mode, PyObject *func, PyObject *args, PyObject *kwargs, PyObject *plan, Log *log,
-                              enum Verdict verdict)
+static PyObject *call_as_mode(FunctionMode *mode, PyObject *func, PyObject *args, PyObject *kwargs,
+                              PyObject *plan, Log *log, enum Verdict verdict)
 {
     PyObject *popped = PyObject_CallNoArgs(torch.pop_mode), *result;
     if (popped == NULL)
@@ -553,18 +598,24 @@ static PyObject *named_arguments(PyObject *const *values, PyObject *names)
 }
 
 /* handle_torch_function(public_api, relevant_args, *args, **kwargs), as torch.overrides has it. */
-PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                PyObject *names)
 {
-    PyObject *plan = NULL, *given = NULL, *kwargs = NULL, *result = NULL;
+    PyObject *plan = NULL;
+    PyObject *given = NULL;
+    PyObject *kwargs = NULL;
+    PyObject *result = NULL;
     Log *log = NULL;
     enum Verdict verdict = BY_PYTHON;
     const int has_names = names != NULL && PyTuple_GET_SIZE(names) > 0;
-    FunctionMode *mode = count >= 2 && !needs_python(args[1]) ? (FunctionMode *)only_mode(count_modes()) : NULL;
+    FunctionMode *mode =
+        count >= 2 && !needs_python(args[1]) ? (FunctionMode *)only_mode(count_modes()) : NULL;
     if (mode != NULL)
         verdict = look_up(mode, args[0], &plan, &log);
     else if (PyErr_Occurred())
         return NULL;
-    if (verdict >= BY_PYTHON) { /* torch's own function finds our handler in Python, or another mode */
+    /* torch's own function finds our handler in Python, or another mode */
+    if (verdict >= BY_PYTHON) {
         result = PyObject_Vectorcall(torch.handle_torch_function, args, (size_t)count, names);
     } else if (verdict >= CALL_ONLY && (given = PyTuple_New(count - 2)) != NULL) {
         for (Py_ssize_t at = 2; at < count; at++)
@@ -582,8 +633,9 @@ PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_
 
 /* ---------------------------------------------------------------- warnings.warn
  *
- * `stacklevel` counts frames. Frames that the program would not have must not be counted: second frames of a function (above),
- * and frames of our own functions that replace functions of torch (guards.py). */
+ * `stacklevel` counts frames. Frames that the program would not have must not be counted: second
+ * frames of a function (above), and frames of our own functions that replace functions of torch
+ * (guards.py). */
 
 static int is_twice(const PyFrameObject *frame)
 {
@@ -593,8 +645,8 @@ static int is_twice(const PyFrameObject *frame)
     return 0;
 }
 
-/* The kinds of frames. Above one of ours may be torch's handle_torch_function, and above that the function that called it, which has
- * a second frame. */
+/* The kinds of frames. Above one of ours may be torch's handle_torch_function, and above that the
+ * function that called it, which has a second frame. */
 enum { COUNTS, OURS, TORCHS_HANDLER, HAS_SECOND };
 
 static int kind_of(PyFrameObject *frame, int below)
@@ -611,7 +663,7 @@ static int kind_of(PyFrameObject *frame, int below)
     return kind;
 }
 
-/* How many frames to skip between here and the frame that `level` means without us. */
+/* Return how many frames to skip between here and the frame that `level` means without us. */
 static long frames_to_skip(long level)
 {
     long skipped = 0;
@@ -634,7 +686,8 @@ static long frames_to_skip(long level)
 /* warnings.warn(message, category=None, stacklevel=1, source=None, …) */
 PyObject *warn_past_copies(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    PyObject *given = PyTuple_GET_SIZE(args) > 2 ? PyTuple_GET_ITEM(args, 2) : NULL; /* borrowed from args */
+    /* borrowed from args */
+    PyObject *given = PyTuple_GET_SIZE(args) > 2 ? PyTuple_GET_ITEM(args, 2) : NULL;
     if (given == NULL && kwargs != NULL)
         given = PyDict_GetItemString(kwargs, "stacklevel"); /* borrowed from kwargs */
     long level = given != NULL && PyLong_CheckExact(given) ? PyLong_AsLong(given) : 1;
@@ -643,11 +696,15 @@ PyObject *warn_past_copies(PyObject *self, PyObject *args, PyObject *kwargs)
         PyErr_Clear();
         return PyObject_Call(torch.warn, args, kwargs);
     }
-    PyObject *first = PyTuple_GetSlice(args, 0, PyTuple_GET_SIZE(args) > 2 ? 2 : PyTuple_GET_SIZE(args));
-    PyObject *named = kwargs == NULL ? PyDict_New() : PyDict_Copy(kwargs), *result = NULL;
+    PyObject *first =
+        PyTuple_GetSlice(args, 0, PyTuple_GET_SIZE(args) > 2 ? 2 : PyTuple_GET_SIZE(args));
+    PyObject *named = kwargs == NULL ? PyDict_New() : PyDict_Copy(kwargs);
+    PyObject *result = NULL;
     PyObject *deeper = PyLong_FromLong(level + skipped);
-    if (first != NULL && named != NULL && deeper != NULL && PyDict_SetItemString(named, "stacklevel", deeper) == 0
-        && (PyTuple_GET_SIZE(args) < 4 || PyDict_SetItemString(named, "source", PyTuple_GET_ITEM(args, 3)) == 0))
+    if (first != NULL && named != NULL && deeper != NULL
+        && PyDict_SetItemString(named, "stacklevel", deeper) == 0
+        && (PyTuple_GET_SIZE(args) < 4
+            || PyDict_SetItemString(named, "source", PyTuple_GET_ITEM(args, 3)) == 0))
         result = PyObject_Call(torch.warn, first, named);
     Py_XDECREF(first);
     Py_XDECREF(named);
@@ -688,8 +745,8 @@ static void mode_dealloc(FunctionMode *mode)
 static PyObject *mode_set_up(FunctionMode *mode, PyObject *args)
 {
     PyObject *engine, *table, *handler, *changed, *on_write;
-    if (!PyArg_ParseTuple(args, "O!O!OOO!", &EngineType, &engine, &PyDict_Type, &table, &handler, &changed, &PyList_Type,
-                          &on_write))
+    if (!PyArg_ParseTuple(args, "O!O!OOO!", &EngineType, &engine, &PyDict_Type, &table, &handler,
+                          &changed, &PyList_Type, &on_write))
         return NULL;
     Py_XSETREF(mode->changed, Py_NewRef(changed));
     Py_XSETREF(mode->on_write, Py_NewRef(on_write));
@@ -720,8 +777,8 @@ PyTypeObject FunctionModeType = {
 int functions_ready(PyObject *module)
 {
     const AttributeName all[] = {
-        {&out_name, "out"}, {&at_name, "at"}, {&frame_id_name, "frame_id"}, {&code_name, "code"}, {&enter_name, "__enter__"},
-        {&exit_name, "__exit__"},
+        {&out_name, "out"},   {&at_name, "at"},           {&frame_id_name, "frame_id"},
+        {&code_name, "code"}, {&enter_name, "__enter__"}, {&exit_name, "__exit__"},
     };
     if (INTERN_NAMES(all) < 0 || PyType_Ready(&FunctionModeType) < 0)
         return -1;

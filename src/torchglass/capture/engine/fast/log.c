@@ -1,4 +1,8 @@
-/* Where one thread's records and ids go (journal/writer.py), and which log is this thread's. */
+/* Writes the records and ids of one thread (journal/writer.py), and finds the log of this thread.
+ *
+ * The memory belongs to Python, which lends it as buffers. If a chunk is full, Python is asked for
+ * the next one (make_room, make_id_room). A reader in another process may read the memory at any
+ * time, so the word that makes a record valid is written last. */
 #include "fast.h"
 #include "structmember.h"
 #include <stdatomic.h>
@@ -32,7 +36,8 @@ static int set_buffer(Log *log, PyObject *buffer, void *unused)
 
 static PyObject *get_buffer(Log *log, void *unused)
 {
-    return log->records.start != NULL ? Py_NewRef(log->records.view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
+    return log->records.start != NULL ? Py_NewRef(log->records.view.obj)
+                                      : PyByteArray_FromStringAndSize(NULL, 0);
 }
 
 static int set_ids(Log *log, PyObject *ids, void *unused)
@@ -42,7 +47,8 @@ static int set_ids(Log *log, PyObject *ids, void *unused)
 
 static PyObject *get_ids(Log *log, void *unused)
 {
-    return log->ids.start != NULL ? Py_NewRef(log->ids.view.obj) : PyMemoryView_FromMemory("", 0, PyBUF_READ);
+    return log->ids.start != NULL ? Py_NewRef(log->ids.view.obj)
+                                  : PyMemoryView_FromMemory("", 0, PyBUF_READ);
 }
 
 static int log_traverse(Log *log, visitproc visit, void *arg)
@@ -68,13 +74,27 @@ static void log_dealloc(Log *log)
     Py_TYPE(log)->tp_free((PyObject *)log);
 }
 
-#define WORD(name) {#name, T_LONGLONG, offsetof(Log, name), 0, NULL}
+#define WORD(name)   {#name, T_LONGLONG, offsetof(Log, name), 0, NULL}
 #define SWITCH(name) {#name, T_BOOL, offsetof(Log, name), 0, NULL}
 static PyMemberDef log_members[] = {
-    WORD(at), WORD(first), WORD(end), WORD(shift), WORD(id_at), WORD(id_base), WORD(id_end), WORD(parent), WORD(stack),
-    WORD(anchor), WORD(base), WORD(module), SWITCH(on), SWITCH(listening), SWITCH(branched),
+    WORD(at),
+    WORD(first),
+    WORD(end),
+    WORD(shift),
+    WORD(id_at),
+    WORD(id_base),
+    WORD(id_end),
+    WORD(parent),
+    WORD(stack),
+    WORD(anchor),
+    WORD(base),
+    WORD(module),
+    SWITCH(on),
+    SWITCH(listening),
+    SWITCH(branched),
     {"steps", T_OBJECT_EX, offsetof(Log, steps), 0, NULL},
-    {"engine", T_OBJECT, offsetof(Log, engine), 0, NULL}, {NULL},
+    {"engine", T_OBJECT, offsetof(Log, engine), 0, NULL},
+    {NULL},
 };
 static PyGetSetDef log_getset[] = {
     {"buffer", (getter)get_buffer, (setter)set_buffer, NULL, NULL},
@@ -103,7 +123,8 @@ static int set_value_buffer(ValueFields *fields, PyObject *buffer, void *unused)
 
 static PyObject *get_value_buffer(ValueFields *fields, void *unused)
 {
-    return fields->memory.start != NULL ? Py_NewRef(fields->memory.view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
+    return fields->memory.start != NULL ? Py_NewRef(fields->memory.view.obj)
+                                        : PyByteArray_FromStringAndSize(NULL, 0);
 }
 
 static void value_fields_dealloc(ValueFields *fields)
@@ -135,39 +156,43 @@ PyTypeObject ValueFieldsType = {
 
 /* ---------------------------------------------------------------- this thread's log */
 
-/* The log of a thread, borrowed from the dictionary of all logs; NULL: it is not recorded. */
+/* Look up the log of a thread, borrowed from the dictionary of all logs. NULL: it is not recorded.
+ * An exception that is set stays set. */
 static Log *find_log(unsigned long ident)
 {
-    static PyTypeObject *usual;
-    PyObject *type, *value, *traceback; /* an exception may be on its way */
+    static PyTypeObject *log_class; /* the one class that logs have */
+    PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *key = PyLong_FromUnsignedLong(ident);
     PyObject *log = key == NULL ? NULL : PyDict_GetItemWithError(torch.logs, key);
     Py_XDECREF(key);
-    PyErr_Restore(type, value, traceback); /* drops an error of the lookup */
+    PyErr_Restore(type, value, traceback); /* this drops an error of the lookup */
     if (log == NULL)
         return NULL;
-    if (Py_TYPE(log) != usual) { /* there is one class of logs */
+    if (Py_TYPE(log) != log_class) {
         if (!PyObject_TypeCheck(log, &LogType))
             return NULL;
-        usual = Py_TYPE(log);
+        log_class = Py_TYPE(log);
     }
     return (Log *)log;
 }
 
-/* A page that the kernel clears in a forked child (MADV_WIPEONFORK), so that forks made by C libraries are noticed, too; and
- * what to call in the child. */
-static struct { Py_buffer page; PyObject *leave; } fork_watch;
+/* How we notice forks, also those of C libraries: the kernel clears this page in a forked child
+ * (MADV_WIPEONFORK). `leave` is then called in the child. */
+static struct {
+    Py_buffer page;
+    PyObject *leave;
+} fork_watch;
 
 int is_forked_child(void)
 {
     const char *owns_journal = fork_watch.page.buf;
     if (owns_journal == NULL || *(const volatile char *)owns_journal)
         return 0;
-    PyObject *type, *value, *traceback; /* an exception may be on its way */
+    PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    PyObject *done = PyObject_CallNoArgs(fork_watch.leave);
-    Py_XDECREF(done);
+    PyObject *answer = PyObject_CallNoArgs(fork_watch.leave);
+    Py_XDECREF(answer);
     PyErr_Restore(type, value, traceback);
     return 1;
 }
@@ -176,59 +201,50 @@ int is_forked_child(void)
 PyObject *watch_forks(PyObject *module, PyObject *args)
 {
     PyObject *page, *leave;
-    if (!PyArg_ParseTuple(args, "OO", &page, &leave) || PyObject_GetBuffer(page, &fork_watch.page, PyBUF_SIMPLE) < 0)
+    if (!PyArg_ParseTuple(args, "OO", &page, &leave)
+        || PyObject_GetBuffer(page, &fork_watch.page, PyBUF_SIMPLE) < 0)
         return NULL;
     fork_watch.leave = Py_NewRef(leave);
     Py_RETURN_NONE;
 }
 
-/* Called several times an event. The result is used again while the thread is the same and the dictionary of logs has not
- * changed, which its version tag says. */
+/* This is called several times per event, so the last answer is cached. It holds for the same
+ * thread while the dictionary of logs has not changed, which its version says. */
 Log *current_log(void)
 {
-    static unsigned long last;
-    static uint64_t version;
-    static Log *known; /* borrowed from the dictionary, while that does not change */
+    static unsigned long cached_thread;
+    static uint64_t cached_version; /* 0: nothing is cached */
+    static Log *cached;             /* borrowed from the dictionary, while that does not change */
     if (torch.logs == NULL || is_forked_child())
         return NULL;
-    const unsigned long ident = PyThread_get_thread_ident();
-    const uint64_t now = version_of_dict(torch.logs);
-    if (now == 0 || now != version || ident != last) {
-        known = find_log(ident);
-        version = known == NULL ? 0 : version_of_dict(torch.logs); /* 0: look again next time */
-        last = ident;
-    }
-    return known;
+    const unsigned long thread = PyThread_get_thread_ident();
+    const uint64_t version = version_of_dict(torch.logs);
+    if (version != 0 && version == cached_version && thread == cached_thread)
+        return cached;
+    cached = find_log(thread);
+    cached_thread = thread;
+    cached_version = cached == NULL ? 0 : version_of_dict(torch.logs);
+    return cached;
 }
 
 /* ---------------------------------------------------------------- writing records and ids */
 
-enum { NO_ARGUMENT = -1 };
-
-/* Call a method of the log that makes room: 1, 0, or -1 with an exception. */
-static int call_method(Log *log, const char *method, Py_ssize_t argument)
-{
-    PyObject *answer = argument == NO_ARGUMENT ? PyObject_CallMethod((PyObject *)log, method, NULL)
-                                               : PyObject_CallMethod((PyObject *)log, method, "n", argument);
-    if (answer == NULL)
-        return -1;
-    int is_true = PyObject_IsTrue(answer);
-    Py_DECREF(answer);
-    return is_true;
-}
-
-/* Never keep this pointer over a call into Python: other threads may move or free the chunk meanwhile. */
+/* Never keep this pointer over a call into Python: other threads may move or free the chunk
+ * meanwhile. */
 int64_t *record_at(Log *log, int64_t at)
 {
     int64_t place = at * RECORD_BYTES + log->shift;
-    if (log->records.start == NULL || at < log->first || place < 0 || place + RECORD_BYTES > log->records.view.len)
+    if (log->records.start == NULL || at < log->first || place < 0
+        || place + RECORD_BYTES > log->records.view.len)
         return NULL;
     return (int64_t *)(log->records.start + place);
 }
 
 int make_room(Log *log)
 {
-    return log->at < log->end ? 1 : call_method(log, "more", NO_ARGUMENT);
+    if (log->at < log->end)
+        return 1;
+    return as_truth(PyObject_CallMethod((PyObject *)log, "more", NULL));
 }
 
 static int has_id_room(const Log *log, Py_ssize_t count)
@@ -241,21 +257,25 @@ int make_id_room(Log *log, Py_ssize_t count)
 {
     if (has_id_room(log, count))
         return 1;
-    int made = call_method(log, "more_ids", count);
-    return made <= 0 ? made : has_id_room(log, count);
+    const int status = as_truth(PyObject_CallMethod((PyObject *)log, "more_ids", "n", count));
+    if (status <= 0)
+        return status;
+    return has_id_room(log, count);
 }
 
 int64_t add_ids(Log *log, const int64_t *ids, Py_ssize_t count)
 {
     int room = make_id_room(log, count);
-    if (room <= 0)
-        return room < 0 ? FAILED : NONE;
+    if (room < 0)
+        return FAILED;
+    if (room == 0)
+        return NONE;
     memcpy((int64_t *)log->ids.start + log->id_at, ids, (size_t)count * 8);
     log->id_at += count;
     return log->id_base + log->id_at - count;
 }
 
-/* START is written last: it says that the record is complete. */
+/* Write START last: it says that the record is complete. */
 int write_record(Log *log, int64_t at, const int64_t words[RECORD_WORDS])
 {
     int64_t *record = record_at(log, at);
@@ -267,7 +287,7 @@ int write_record(Log *log, int64_t at, const int64_t words[RECORD_WORDS])
     return 1;
 }
 
-/* END is written last: once a reader sees it, the other words are final. */
+/* Write END last: once a reader sees it, the other words are final. */
 int close_record(Log *log, int64_t at, const int64_t closing[5])
 {
     int64_t *record = at < log->at ? record_at(log, at) : NULL;
@@ -277,9 +297,10 @@ int close_record(Log *log, int64_t at, const int64_t closing[5])
         *(volatile int64_t *)(record + END) = closing[4];
         return 0;
     }
-    return as_done(PyObject_CallMethod((PyObject *)log, "close", "LLLLLL", (long long)at, (long long)closing[0],
-                                         (long long)closing[1], (long long)closing[2], (long long)closing[3],
-                                         (long long)closing[4]));
+    return as_done(PyObject_CallMethod((PyObject *)log, "close", "LLLLLL", (long long)at,
+                                       (long long)closing[0], (long long)closing[1],
+                                       (long long)closing[2], (long long)closing[3],
+                                       (long long)closing[4]));
 }
 
 int64_t word_of(Log *log, int64_t at, int word)

@@ -1,20 +1,23 @@
-/* Checks containers for changes in place after a line that may have made some (capture/variables/activation.py: look).
+/* Finds containers that a line has changed in place (capture/variables/activation.py: look).
  *
  * The containers of a followed call are in one of two dicts, by who can change them:
  *
- *   alone   only code that names the variable, because nothing else refers to the container
- *   open    any code that runs meanwhile, because something else refers to it as well
+ *   alone    only code that names the variable, because nothing else refers to the container
+ *   open     any code that runs meanwhile, because something else refers to it as well
  *
- * So after a line only the `alone` variables that it names are checked, and all of `open`. Two more words belong to the plan,
- * which all calls of one code object share:
+ * So after a line only all of `open` and those `alone` variables that the line names are checked.
+ * The plan, which all calls of one code object share, has two more fields:
  *
- *   always  the code has variables that other calls share (of closures, of the module, watched attributes)
- *   alert   a set: the calls to check wherever any value may change, since `open` is not empty or the plan is `always`
+ *   always   whether the code has variables that other calls share: those of closures and of the
+ *            module, and watched attributes
+ *   alert    the calls to check wherever any value may change, because their `open` is not empty or
+ *            their plan is `always`
  *
- * Usually the signature of a container (signing.c) is the same as before, and there is nothing to do. If it differs, Python
- * reports the change (Activation._changed). Where something has to be checked that these functions cannot check, such as an
- * array or a closure, they return ASK_PYTHON, and Python repeats the whole check (Activation.look). The second half of the
- * file decides whether a variable is alone or open.
+ * Usually the signature of a container (signing.c) is the same as before, and there is nothing to
+ * do. If it differs, Python reports the change (Activation._changed). These functions cannot check
+ * everything, such as an array or a closure: then they return ASK_PYTHON, and Python repeats the
+ * whole check (Activation.look). The second half of the file decides whether a variable is alone or
+ * open.
  */
 #include "following.h"
 
@@ -31,9 +34,11 @@ static struct {
 typedef struct {
     Call *call;
     PyFrameObject *frame;
-    PyObject *mutator;   /* borrowed; the code that may have changed something. NULL: compare only, report nothing */
+    /* borrowed; the code that may have changed something. NULL: compare only, report nothing */
+    PyObject *mutator;
     PyObject *mentioned; /* borrowed; a tuple of the names in that code. None: it may name any */
-    PyObject *fresh;     /* borrowed; a list of the variables that the line has stored, which need no check; or NULL */
+    /* borrowed; a list of the variables that the line has stored, which need no check; or NULL */
+    PyObject *fresh;
     PyObject *snapshots; /* owned, as is the next one; end_check drops both */
     PyObject *slot_of;   /* a dict: name -> slot of the frame */
     long depth;          /* how many levels of a container its signature describes */
@@ -42,8 +47,10 @@ typedef struct {
 /* Compare a container with its signature, and have Python report a change (Activation._compare). */
 static enum Checked compare(const Check *state, PyObject *name, Known *entry, PyObject *value)
 {
-    int is_container = PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value);
-    if (entry->id != (unsigned long long)(uintptr_t)value || !is_container || !is_set(entry->signature))
+    int is_container =
+        PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value);
+    if (entry->id != (unsigned long long)(uintptr_t)value || !is_container
+        || !is_set(entry->signature))
         return ASK_PYTHON;
     PyObject *before = Py_NewRef(entry->signature);
     PyObject *now = sign(state->snapshots, value, state->depth);
@@ -53,7 +60,8 @@ static enum Checked compare(const Check *state, PyObject *name, Known *entry, Py
         PyObject *what = PyTuple_Pack(3, value, state->mutator, state->frame);
         PyObject *done = NULL;
         if (what != NULL)
-            done = PyObject_CallMethodObjArgs((PyObject *)state->call, names.changed, name, entry, now, what, NULL);
+            done = PyObject_CallMethodObjArgs((PyObject *)state->call, names.changed, name, entry,
+                                              now, what, NULL);
         result = done == NULL ? CHECK_FAILED : CHECKED;
         Py_XDECREF(done);
         Py_XDECREF(what);
@@ -64,14 +72,17 @@ static enum Checked compare(const Check *state, PyObject *name, Known *entry, Py
 }
 
 /* Check one variable; `sorts_again`: it may have to move between `alone` and `open`. */
-static enum Checked check_variable(const Check *state, PyObject *name, PyObject *entry, int sorts_again)
+static enum Checked check_variable(const Check *state, PyObject *name, PyObject *entry,
+                                   int sorts_again)
 {
-    PyObject *slot = PyDict_GetItemWithError(state->slot_of, name); /* borrowed from the plan's table */
+    /* borrowed from the plan's table */
+    PyObject *slot = PyDict_GetItemWithError(state->slot_of, name);
     if (slot == NULL || !PyObject_TypeCheck(entry, &KnownType))
         return PyErr_Occurred() ? CHECK_FAILED : ASK_PYTHON;
     PyObject *value = read_slot(state->frame, PyLong_AsSsize_t(slot));
     enum Checked result = compare(state, name, (Known *)entry, value);
-    if (result == CHECKED && sorts_again && sort_by_access(state->call, name, value, (Known *)entry) < 0)
+    if (result == CHECKED && sorts_again
+        && sort_by_access(state->call, name, value, (Known *)entry) < 0)
         result = CHECK_FAILED;
     Py_DECREF(value);
     return result;
@@ -81,13 +92,15 @@ static enum Checked check_variable(const Check *state, PyObject *name, PyObject 
 static enum Checked check_alone(const Check *state)
 {
     PyObject *alone = state->call->alone;
-    PyObject *named = PyTuple_Check(state->mentioned) ? Py_NewRef(state->mentioned) : PySequence_Tuple(alone);
+    PyObject *named =
+        PyTuple_Check(state->mentioned) ? Py_NewRef(state->mentioned) : PySequence_Tuple(alone);
     if (named == NULL)
         return CHECK_FAILED;
     enum Checked result = CHECKED;
     for (Py_ssize_t at = 0; result == CHECKED && at < PyTuple_GET_SIZE(named); at++) {
         PyObject *name = PyTuple_GET_ITEM(named, at);
-        PyObject *entry = Py_XNewRef(PyDict_GetItemWithError(alone, name)); /* sorting may take it out */
+        /* sorting may take it out */
+        PyObject *entry = Py_XNewRef(PyDict_GetItemWithError(alone, name));
         if (entry != NULL)
             result = check_variable(state, name, entry, 1);
         Py_XDECREF(entry);
@@ -104,7 +117,8 @@ static enum Checked check_open(const Check *state)
     for (Py_ssize_t at = 0; result == CHECKED && at < PyList_GET_SIZE(items); at++) {
         PyObject *name = PyTuple_GET_ITEM(PyList_GET_ITEM(items, at), 0);
         PyObject *entry = PyTuple_GET_ITEM(PyList_GET_ITEM(items, at), 1);
-        int sorts_again = PyTuple_Check(state->mentioned) ? PySequence_Contains(state->mentioned, name) : 1;
+        int sorts_again =
+            PyTuple_Check(state->mentioned) ? PySequence_Contains(state->mentioned, name) : 1;
         int is_fresh = state->fresh == NULL ? 0 : PySequence_Contains(state->fresh, name);
         if (sorts_again < 0 || is_fresh < 0)
             result = CHECK_FAILED;
@@ -115,7 +129,8 @@ static enum Checked check_open(const Check *state)
     return result;
 }
 
-/* Whether the variables that other calls share (of closures, of the module, watched attributes) hold no container; -1: error. */
+/* Return whether the variables that other calls share (of closures, of the module, watched
+ * attributes) hold no container; -1: error. */
 static int shares_no_container(Call *call)
 {
     int always = is_true_attribute(call->plan, names.always);
@@ -130,7 +145,8 @@ static int shares_no_container(Call *call)
     PyObject *cells = PyObject_GetAttr((PyObject *)call, names.cells);
     int shares_none = cells == NULL ? -1 : PyList_Check(cells);
     for (Py_ssize_t at = 0; shares_none > 0 && at < PyList_GET_SIZE(cells); at++) {
-        PyObject *entry = PyTuple_GET_ITEM(PyList_GET_ITEM(cells, at), 1); /* borrowed from the list, which does not change */
+        /* borrowed from the list, which does not change */
+        PyObject *entry = PyTuple_GET_ITEM(PyList_GET_ITEM(cells, at), 1);
         shares_none = PyObject_TypeCheck(entry, &KnownType) && !is_set(((Known *)entry)->signature);
     }
     Py_XDECREF(cells);
@@ -149,9 +165,11 @@ static enum Checked begin_check(Check *state, Call *call, PyFrameObject *frame)
     state->snapshots = PyObject_GetAttr(call->engine, names.snapshots);
     if (state->snapshots != NULL)
         state->slot_of = PyObject_GetAttr(call->plan, names.slot_of);
-    if (state->slot_of == NULL || attribute_as_long(state->snapshots, names.depth, &state->depth) < 0)
+    if (state->slot_of == NULL
+        || attribute_as_long(state->snapshots, names.depth, &state->depth) < 0)
         return CHECK_FAILED;
-    return state->depth > 1 ? CHECKED : ASK_PYTHON; /* with one level the signature does not describe the members */
+    /* with one level the signature does not describe the members */
+    return state->depth > 1 ? CHECKED : ASK_PYTHON;
 }
 
 static enum Checked end_check(const Check *state, enum Checked result)
@@ -163,7 +181,8 @@ static enum Checked end_check(const Check *state, enum Checked result)
 
 enum Checked check_in_place(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame)
 {
-    PyObject *mutator = PyTuple_GET_ITEM(action, MUTATOR); /* borrowed from the action, as is the next one */
+    /* borrowed from the action, as is the next one */
+    PyObject *mutator = PyTuple_GET_ITEM(action, MUTATOR);
     PyObject *shadowed = PyTuple_GET_ITEM(mutator, M_SHADOWED);
     if (!PyAnySet_Check(shadowed) || PySet_GET_SIZE(shadowed))
         return ASK_PYTHON;
@@ -179,8 +198,8 @@ enum Checked check_in_place(Call *call, PyObject *action, PyObject *fresh, PyFra
     return end_check(&state, result);
 }
 
-/* When a call ends Python checks its variables once more (Activation.end). Only arrays are checked more thoroughly then, so
- * Python need not do it if this finds nothing. */
+/* When a call ends Python checks its variables once more (Activation.end). Only arrays are checked
+ * more thoroughly then, so Python need not do it if this finds nothing. */
 enum Checked check_at_end(Call *call, PyFrameObject *frame)
 {
     Check state;
@@ -198,7 +217,8 @@ enum Checked check_at_end(Call *call, PyFrameObject *frame)
 
 /* ---------------------------------------------------------------- alone or open */
 
-/* Put the call into the plan's set of alert calls, or take it out (Activation._update_alertness). */
+/* Put the call into the plan's set of alert calls, or take it out (Activation._update_alertness).
+ */
 static int update_alertness(Call *call)
 {
     int is_alert = is_filled(call->open) ? 1 : is_true_attribute(call->plan, names.always);
@@ -211,7 +231,9 @@ static int update_alertness(Call *call)
     if (is_alert) {
         done = PySet_Add(alert, call->serial);
         int is_muted = done < 0 ? -1 : is_true_attribute(call->plan, names.is_muted);
-        done = is_muted <= 0 ? is_muted : as_done(PyObject_CallMethodOneArg(call->engine, names.unmute, call->plan));
+        done = is_muted <= 0
+                   ? is_muted
+                   : as_done(PyObject_CallMethodOneArg(call->engine, names.unmute, call->plan));
     } else
         done = PySet_Discard(alert, call->serial) < 0 ? -1 : 0;
     Py_DECREF(alert);
@@ -237,7 +259,7 @@ int forget_variable(Call *call, PyObject *key)
     return update_alertness(call);
 }
 
-/* Whether only code that names the variable can change the value; -1: error. */
+/* Return whether only code that names the variable can change the value; -1: error. */
 static int is_alone(Call *call, PyObject *key, PyObject *value, long role)
 {
     if (Py_REFCNT(value) > REFERENCES_OF_ONE_LOCAL)
@@ -279,9 +301,10 @@ int sort_by_access(Call *call, PyObject *key, PyObject *value, Known *entry)
 int looking_ready(void)
 {
     const AttributeName all[] = {
-        {&names.alert, "alert"}, {&names.aliased, "aliased"}, {&names.always, "always"}, {&names.cells, "cells"},
-        {&names.changed, "_changed"}, {&names.depth, "depth"}, {&names.is_muted, "is_muted"}, {&names.namespace, "namespace"},
-        {&names.paths, "paths"}, {&names.slot_of, "slot_of"}, {&names.snapshots, "snapshots"}, {&names.unmute, "unmute"},
+        {&names.alert, "alert"},       {&names.aliased, "aliased"},     {&names.always, "always"},
+        {&names.cells, "cells"},       {&names.changed, "_changed"},    {&names.depth, "depth"},
+        {&names.is_muted, "is_muted"}, {&names.namespace, "namespace"}, {&names.paths, "paths"},
+        {&names.slot_of, "slot_of"},   {&names.snapshots, "snapshots"}, {&names.unmute, "unmute"},
     };
     return INTERN_NAMES(all);
 }

@@ -1,7 +1,8 @@
-/* Reads a tensor's metadata (value_table.py) and finds its row: shape, strides, dtype, device, requires_grad.
+/* Reads a tensor's metadata (value_table.py) and finds its row: shape, strides, dtype, device,
+ * requires_grad.
  *
- * We call torch's getters through their C descriptors and with all modes off, so that no function mode or subclass of the
- * program sees that we read.
+ * We call torch's getters through their C descriptors and with all modes off, so that no function
+ * mode or subclass of the program sees that we read.
  */
 #include "fast.h"
 
@@ -69,8 +70,10 @@ static int ask_getters(PyObject *tensor, PyObject **parts)
     PyObject *nothing = PyTuple_New(0);
     if (nothing == NULL)
         return -1;
-    /* The stride comes first: it fails for tensors without one (sparse), which Python then reads. */
-    parts[STRIDE] = ((PyCFunctionWithKeywords)(void (*)(void))torch.stride->ml_meth)(tensor, nothing, NULL);
+    /* The stride comes first: it fails for tensors without one (sparse), which Python then reads.
+     */
+    parts[STRIDE] =
+        ((PyCFunctionWithKeywords)(void (*)(void))torch.stride->ml_meth)(tensor, nothing, NULL);
     Py_DECREF(nothing);
     if (parts[STRIDE] == NULL)
         return -1;
@@ -91,7 +94,8 @@ static int read_facts(PyObject *tensor, TensorFacts *facts)
 {
     if (ask_getters(tensor, facts->parts) < 0)
         return -1;
-    const Py_hash_t device = PyObject_Hash(facts->parts[DEVICE]); /* hash(device) is made of type and index, so it differs between devices */
+    /* hash(device) is made of type and index, so it differs between devices */
+    const Py_hash_t device = PyObject_Hash(facts->parts[DEVICE]);
     if (device == -1)
         return -1;
     int64_t *words = facts->key;
@@ -100,7 +104,8 @@ static int read_facts(PyObject *tensor, TensorFacts *facts)
     words[2] = device;
     words[3] = facts->parts[REQUIRES_GRAD] == Py_True;
     facts->key_length = 4;
-    if (add_sizes(facts->parts[SHAPE], words, &facts->key_length) < 0 || add_sizes(facts->parts[STRIDE], words, &facts->key_length) < 0)
+    if (add_sizes(facts->parts[SHAPE], words, &facts->key_length) < 0
+        || add_sizes(facts->parts[STRIDE], words, &facts->key_length) < 0)
         facts->key_length = 0;
     if (PyErr_Occurred())
         return -1;
@@ -108,18 +113,23 @@ static int read_facts(PyObject *tensor, TensorFacts *facts)
     return facts->address == FAILED ? -1 : 0;
 }
 
-/* The row of what a tensor says, remembered; Python makes it where it is new in this session. */
+/* Return the row of what a tensor says, remembered; Python makes it where it is new in this
+ * session. */
 static int64_t row_of(Engine *engine, const TensorFacts *facts, PyTypeObject *cls)
 {
     uint64_t hash;
-    int64_t row = facts->key_length == 0 ? NONE : table_find(&engine->metas, facts->key, facts->key_length, &hash);
+    int64_t row = facts->key_length == 0
+                      ? NONE
+                      : table_find(&engine->metas, facts->key, facts->key_length, &hash);
     if (row != NONE)
         return row;
     PyObject *const *parts = facts->parts;
-    PyObject *meta = PyTuple_Pack(6, parts[SHAPE], parts[STRIDE], parts[DTYPE], parts[DEVICE], parts[REQUIRES_GRAD], cls);
+    PyObject *meta = PyTuple_Pack(6, parts[SHAPE], parts[STRIDE], parts[DTYPE], parts[DEVICE],
+                                  parts[REQUIRES_GRAD], cls);
     row = meta == NULL ? FAILED : as_number(PyObject_CallOneArg(engine->meta_id, meta));
     Py_XDECREF(meta);
-    if (row == FAILED || facts->key_length == 0 || table_find(&engine->metas, facts->key, facts->key_length, &hash) != NONE)
+    if (row == FAILED || facts->key_length == 0
+        || table_find(&engine->metas, facts->key, facts->key_length, &hash) != NONE)
         return row;
     return table_add(&engine->metas, facts->key, facts->key_length, hash, row) < 0 ? FAILED : row;
 }

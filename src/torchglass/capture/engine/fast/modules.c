@@ -1,7 +1,9 @@
-/* Records the call of a module (torch/modules.py): while recordings run, nn.Module.__call__ calls module_call.
+/* Records the call of a module (torch/modules.py): while recordings run, nn.Module.__call__ calls
+ * module_call.
  *
- * A module has a *row* for each place where it is called: its row depends on the row of the calling module. Python makes new
- * rows (identify), and after the first call it writes the module's settings (describe).
+ * A module has a *row* for each place where it is called: its row depends on the row of the calling
+ * module. Python makes new rows (identify), and after the first call it writes the module's
+ * settings (describe).
  */
 #include "fast.h"
 #include "structmember.h"
@@ -27,7 +29,8 @@ static PyObject *call_plainly(PyObject *module, PyObject *args, PyObject *kwargs
 
 /* ---------------------------------------------------------------- rows */
 
-static int64_t known_row(const Engine *engine, const int64_t place[2], uint64_t *hash, int64_t *index)
+static int64_t known_row(const Engine *engine, const int64_t place[2], uint64_t *hash,
+                         int64_t *index)
 {
     *index = table_find(&engine->module_places, place, 2, hash);
     if (*index == NONE)
@@ -36,7 +39,8 @@ static int64_t known_row(const Engine *engine, const int64_t place[2], uint64_t 
     return refers_to(ref, (PyObject *)(intptr_t)place[1]) ? engine->module_rows[*index] : NONE;
 }
 
-static int remember_row(Engine *engine, const int64_t place[2], uint64_t hash, int64_t index, PyObject *module, int64_t row)
+static int remember_row(Engine *engine, const int64_t place[2], uint64_t hash, int64_t index,
+                        PyObject *module, int64_t row)
 {
     PyObject *ref = PyWeakref_NewRef(module, NULL);
     if (ref == NULL)
@@ -73,7 +77,7 @@ static int64_t new_row_of(Engine *engine, int64_t caller, PyObject *module)
     return leave_unseen(&unseen) < 0 ? FAILED : row;
 }
 
-/* The row of a module that the innermost running module calls. */
+/* Return the row of a module that the innermost running module calls. */
 static int64_t row_of(Engine *engine, Log *log, PyObject *module)
 {
     const int64_t place[2] = {log->module, (int64_t)(intptr_t)module};
@@ -127,8 +131,8 @@ static int read_settings(Engine *engine, Log *log)
 
 /* ---------------------------------------------------------------- one call */
 
-static int64_t open_call(Engine *engine, Log *log, PyObject *module, PyFrameObject *frame, PyObject *args, PyObject *kwargs,
-                         int64_t *row)
+static int64_t open_call(Engine *engine, Log *log, PyObject *module, PyFrameObject *frame,
+                         PyObject *args, PyObject *kwargs, int64_t *row)
 {
     Unseen unseen;
     if (enter_reading(&unseen) < 0)
@@ -136,13 +140,15 @@ static int64_t open_call(Engine *engine, Log *log, PyObject *module, PyFrameObje
     int64_t at = FAILED;
     *row = row_of(engine, log, module);
     if (*row != FAILED)
-        at = open_event(engine, log, -2 - *row, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), kwargs);
+        at = open_event(engine, log, -2 - *row, frame, &PyTuple_GET_ITEM(args, 0),
+                        PyTuple_GET_SIZE(args), kwargs);
     if (leave_reading(&unseen) < 0)
         return FAILED;
     return at;
 }
 
-/* Before its record is closed: what it shows of itself, and with the outermost call the settings of all that were met. */
+/* Before its record is closed: what it shows of itself, and with the outermost call the settings of
+ * all that were met. */
 static int finish_call(Engine *engine, Log *log, int64_t row, PyObject *module)
 {
     if (!is_described(engine, row) && describe(engine, log, row, module) < 0)
@@ -150,7 +156,8 @@ static int finish_call(Engine *engine, Log *log, int64_t row, PyObject *module)
     return log->module == NONE ? read_settings(engine, log) : 0;
 }
 
-static int close_call(Engine *engine, Log *log, int64_t at, int64_t row, PyObject *module, PyObject *result)
+static int close_call(Engine *engine, Log *log, int64_t at, int64_t row, PyObject *module,
+                      PyObject *result)
 {
     Unseen unseen;
     if (enter_reading(&unseen) < 0)
@@ -161,17 +168,21 @@ static int close_call(Engine *engine, Log *log, int64_t at, int64_t row, PyObjec
     return leave_reading(&unseen) < 0 ? -1 : done;
 }
 
-static PyObject *record_call(Engine *engine, Log *log, PyObject *module, PyObject *args, PyObject *kwargs)
+static PyObject *record_call(Engine *engine, Log *log, PyObject *module, PyObject *args,
+                             PyObject *kwargs)
 {
-    PyFrameObject *own = caller_frame(); /* that of nn.Module.__call__, below which children stand */
+    /* that of nn.Module.__call__, below which children stand */
+    PyFrameObject *own = caller_frame();
     PyFrameObject *frame = own == NULL ? NULL : PyFrame_GetBack(own);
     if (heal_steps(engine, log, frame) < 0) {
         Py_XDECREF(frame);
         Py_XDECREF(own);
         return NULL;
     }
-    const long long parent = log->parent, anchor = log->anchor, base = log->base, above = log->module;
-    int64_t row = NONE, at = open_call(engine, log, module, frame, args, kwargs, &row);
+    const long long parent = log->parent, anchor = log->anchor, base = log->base,
+                    above = log->module;
+    int64_t row = NONE;
+    int64_t at = open_call(engine, log, module, frame, args, kwargs, &row);
     Py_XDECREF(frame);
     if (at == FAILED || at == NONE) {
         log->parent = parent;
@@ -191,9 +202,11 @@ static PyObject *record_call(Engine *engine, Log *log, PyObject *module, PyObjec
     log->base = base;
     if (result == NULL) {
         PyObject *error = take_error();
-        PyObject *done = PyObject_CallFunction(engine->fail_module, "OLLOO", log, (long long)at, (long long)row, module, error);
+        PyObject *done = PyObject_CallFunction(engine->fail_module, "OLLOO", log, (long long)at,
+                                               (long long)row, module, error);
         if (done == NULL)
-            Py_DECREF(error); /* the program's own, raised meanwhile by a signal handler: it goes on instead */
+            /* the program's own, raised meanwhile by a signal handler: it goes on instead */
+            Py_DECREF(error);
         else
             put_error(error);
         Py_XDECREF(done);
@@ -225,8 +238,8 @@ static PyObject *module_call(PyObject *self, PyObject *const *args, size_t flags
 
 /* ---------------------------------------------------------------- a callable
  *
- * Of a type of its own: Python counts a call of its built-in functions as a level of recursion, and recursion must end
- * where it would without us. */
+ * Of a type of its own: Python counts a call of its built-in functions as a level of recursion, and
+ * recursion must end where it would without us. */
 
 typedef struct {
     PyObject_HEAD

@@ -1,8 +1,10 @@
-/* The callbacks of sys.monitoring by which calls are followed from Python 3.12 on (capture/variables/monitoring.py).
+/* The callbacks of sys.monitoring by which calls are followed from Python 3.12 on
+ * (capture/variables/monitoring.py).
  *
- * Handled here is what most events need: nothing, often for good (DISABLE); inspecting what an instruction has stored
- * (following.c); beginning a call of known code; ending a call whose variables need no last check. All other events are left to
- * the callback in Python, before anything is done. A compiled callback has no frame, so the innermost frame is the program's.
+ * Handled here is what most events need: nothing, often for good (DISABLE); inspecting what an
+ * instruction has stored (following.c); beginning a call of known code; ending a call whose
+ * variables need no last check. All other events are left to the callback in Python, before
+ * anything is done. A compiled callback has no frame, so the innermost frame is the program's.
  */
 #include "following.h"
 #include "structmember.h"
@@ -17,17 +19,19 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *engine;
-    PyObject *plans;   /* a dict of the engine: address of a code object -> its plan, or None if it is not followed */
+    /* a dict of the engine: address of a code object -> its plan, or None if it is not followed */
+    PyObject *plans;
     PyObject *running; /* a dict of the engine: address of a frame -> its Call */
     PyObject *imports; /* a dict of the engine: not empty while a module is imported */
-    PyObject *disable; /* sys.monitoring.DISABLE: returned for an instruction whose events are not wanted any more */
-    PyObject *python;  /* the callback in Python that this one replaces */
-    int depth;         /* which frame an event is about; 1: the innermost */
+    /* sys.monitoring.DISABLE: returned for an instruction whose events are not wanted any more */
+    PyObject *disable;
+    PyObject *python; /* the callback in Python that this one replaces */
+    int depth;        /* which frame an event is about; 1: the innermost */
 } Callback;
 
-/* ---------------------------------------------------------------- the frame and the call of an event */
+/* ----------------------------------------------------------- the frame and the call of an event */
 
-/* The frame, owned; NULL where there is none or no memory for it. */
+/* Return the frame, owned; NULL where there is none or no memory for it. */
 static PyFrameObject *frame_of(const Callback *callback)
 {
     PyFrameObject *frame = caller_frame();
@@ -39,17 +43,18 @@ static PyFrameObject *frame_of(const Callback *callback)
     return frame;
 }
 
-/* The item whose key is an address, owned; NULL with no exception: there is none. */
+/* Return the item whose key is an address, owned; NULL with no exception: there is none. */
 static PyObject *found_by_address(PyObject *dict, const void *address)
 {
     PyObject *key = PyLong_FromVoidPtr((void *)address);
-    PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(dict, key); /* borrowed, made our own */
+    /* borrowed, made our own */
+    PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(dict, key);
     Py_XINCREF(found);
     Py_XDECREF(key);
     return found;
 }
 
-/* The call of a frame, owned; NULL without an exception where it is not followed. */
+/* Return the call of a frame, owned; NULL without an exception where it is not followed. */
 static Call *call_of(const Callback *callback, const PyFrameObject *frame)
 {
     PyObject *found = found_by_address(callback->running, frame);
@@ -60,7 +65,8 @@ static Call *call_of(const Callback *callback, const PyFrameObject *frame)
 
 /* ---------------------------------------------------------------- the answer of a callback */
 
-/* Report an error of ours, which costs one event. An exception that a signal handler of the program raised is passed on. */
+/* Report an error of ours, which costs one event. An exception that a signal handler of the program
+ * raised is passed on. */
 static PyObject *faulted(const Callback *callback)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
@@ -83,9 +89,9 @@ static PyObject *ask_python(const Callback *callback, PyObject *const *args, siz
     return PyObject_Vectorcall(callback->python, args, PyVectorcall_NARGS(flags), NULL);
 }
 
-/* ---------------------------------------------------------------- a call begins, or a generator resumes */
+/* -------------------------------------------------------- a call begins, or a generator resumes */
 
-/* Whether calls on this thread are followed at all: 1, 0, -1 error. */
+/* Return whether calls on this thread are followed at all: 1, 0, -1 error. */
 static int is_followed(const Callback *callback)
 {
     int closed = is_true_attribute(callback->engine, names.closed);
@@ -104,10 +110,12 @@ static int begin(const Callback *callback, PyObject *plan, PyFrameObject *frame,
     int followed = is_followed(callback);
     if (followed <= 0)
         return followed;
-    return as_done(PyObject_CallMethodObjArgs(callback->engine, names.begin, frame, plan, silent ? Py_True : Py_False, NULL));
+    return as_done(PyObject_CallMethodObjArgs(callback->engine, names.begin, frame, plan,
+                                              silent ? Py_True : Py_False, NULL));
 }
 
-static PyObject *begin_or_go_on(const Callback *callback, PyObject *const *args, size_t flags, int silent)
+static PyObject *begin_or_go_on(const Callback *callback, PyObject *const *args, size_t flags,
+                                int silent)
 {
     PyObject *plan = found_by_address(callback->plans, args[0]);
     if (plan == Py_None) {
@@ -119,10 +127,12 @@ static PyObject *begin_or_go_on(const Callback *callback, PyObject *const *args,
     if (PyErr_Occurred())
         result = faulted(callback);
     else if (!is_on || is_filled(callback->imports))
-        result = ask_python(callback, args, flags); /* it is met for the first time, or may be part of an import */
+        /* it is met for the first time, or may be part of an import */
+        result = ask_python(callback, args, flags);
     else {
         PyFrameObject *frame = frame_of(callback);
-        result = nothing_or_fault(callback, frame == NULL ? 0 : begin(callback, plan, frame, silent));
+        result =
+            nothing_or_fault(callback, frame == NULL ? 0 : begin(callback, plan, frame, silent));
         Py_XDECREF(frame);
     }
     Py_XDECREF(plan);
@@ -139,7 +149,7 @@ static PyObject *on_resume(const Callback *callback, PyObject *const *args, size
     return begin_or_go_on(callback, args, flags, 1);
 }
 
-/* ---------------------------------------------------------------- an instruction is about to be done */
+/* ----------------------------------------------------------- an instruction is about to be done */
 
 enum Verdict {
     SILENCE, /* this instruction needs no more events */
@@ -149,12 +159,13 @@ enum Verdict {
     FAULT
 };
 
-/* What to do before an instruction. If it can only have changed a container in place, there is nothing to do unless a call is
- * alert (looking.c). */
+/* Return what to do before an instruction. If it can only have changed a container in place, there
+ * is nothing to do unless a call is alert (looking.c). */
 static enum Verdict judge(PyObject *plan, PyObject *action)
 {
     PyObject *mentioned = PyTuple_GET_ITEM(action, MENTIONED); /* borrowed from the action */
-    if (PyTuple_GET_ITEM(action, IS_QUIET) != Py_True || !PyTuple_Check(mentioned) || PyTuple_GET_SIZE(mentioned))
+    if (PyTuple_GET_ITEM(action, IS_QUIET) != Py_True || !PyTuple_Check(mentioned)
+        || PyTuple_GET_SIZE(mentioned))
         return PyTuple_GET_ITEM(action, HANDLES) == Py_True ? HANDLER : INSPECT;
     int alert = is_true_attribute(plan, names.alert);
     if (alert != 0)
@@ -185,7 +196,8 @@ static int inspect(const Callback *callback, PyObject *plan, PyObject *action)
 
 static PyObject *on_instruction(const Callback *callback, PyObject *const *args, size_t flags)
 {
-    PyObject *plan = found_by_address(callback->plans, args[0]), *action = NULL;
+    PyObject *plan = found_by_address(callback->plans, args[0]);
+    PyObject *action = NULL;
     if (is_set(plan)) {
         PyObject *after = PyObject_GetAttr(plan, names.after);
         if (after != NULL && PyDict_Check(after))
@@ -201,12 +213,13 @@ static PyObject *on_instruction(const Callback *callback, PyObject *const *args,
     Py_XDECREF(plan);
     if (verdict == HANDLER)
         return ask_python(callback, args, flags);
-    return verdict == SILENCE ? Py_NewRef(callback->disable) : nothing_or_fault(callback, verdict == FAULT ? -1 : 0);
+    return verdict == SILENCE ? Py_NewRef(callback->disable)
+                              : nothing_or_fault(callback, verdict == FAULT ? -1 : 0);
 }
 
 /* ---------------------------------------------------------------- a call ends */
 
-/* Whether Python has to check the variables of a call once more when it ends; -1: error. */
+/* Return whether Python has to check the variables of a call once more when it ends; -1: error. */
 static int needs_last_check(Call *call, PyFrameObject *frame)
 {
     if (!is_filled(call->open))
@@ -237,11 +250,13 @@ static PyObject *on_return(const Callback *callback, PyObject *const *args, size
         return ask_python(callback, args, flags);
     PyFrameObject *frame = frame_of(callback);
     Call *call = frame == NULL ? NULL : call_of(callback, frame);
-    int own = call == NULL ? 0 : is_of(call, args[0]), last = own > 0 ? needs_last_check(call, frame) : 0;
+    int own = call == NULL ? 0 : is_of(call, args[0]);
+    int last = own > 0 ? needs_last_check(call, frame) : 0;
     int done = PyErr_Occurred() ? -1 : 0;
     if (own > 0 && last == 0)
         done = leave(callback, call, frame);
-    int is_pythons = call != NULL && done == 0 && (own == 0 || last > 0); /* also an old entry of another call at this address */
+    /* also an old entry of another call at this address */
+    int is_pythons = call != NULL && done == 0 && (own == 0 || last > 0);
     Py_XDECREF(call);
     Py_XDECREF(frame);
     return is_pythons ? ask_python(callback, args, flags) : nothing_or_fault(callback, done);
@@ -265,22 +280,27 @@ static PyObject *on_unwind(const Callback *callback, PyObject *const *args, size
 
 typedef PyObject *(*Event)(const Callback *, PyObject *const *, size_t);
 
-static PyObject *handle(PyObject *self, Event event, Py_ssize_t arguments, PyObject *const *args, size_t flags)
+static PyObject *handle(PyObject *self, Event event, Py_ssize_t arguments, PyObject *const *args,
+                        size_t flags)
 {
     if (PyVectorcall_NARGS(flags) != arguments || !PyCode_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "the arguments of a callback of sys.monitoring are wanted");
+        PyErr_SetString(PyExc_TypeError,
+                        "the arguments of a callback of sys.monitoring are wanted");
         return NULL;
     }
-    Py_INCREF(self); /* Python drops it if another callback is registered, which we may do meanwhile */
-    PyObject *result = ((Callback *)self)->engine == NULL ? Py_NewRef(Py_None) : event((Callback *)self, args, flags);
+    /* Python drops it if another callback is registered, which we may do meanwhile */
+    Py_INCREF(self);
+    PyObject *result = ((Callback *)self)->engine == NULL ? Py_NewRef(Py_None)
+                                                          : event((Callback *)self, args, flags);
     Py_DECREF(self);
     return result;
 }
 
-#define DEFINE_HANDLER(event, count)                                                                                          \
-    static PyObject *handle_##event(PyObject *self, PyObject *const *args, size_t flags, PyObject *keywords)          \
-    {                                                                                                                  \
-        return handle(self, on_##event, count, args, flags);                                                             \
+#define DEFINE_HANDLER(event, count)                                                               \
+    static PyObject *handle_##event(PyObject *self, PyObject *const *args, size_t flags,           \
+                                    PyObject *keywords)                                            \
+    {                                                                                              \
+        return handle(self, on_##event, count, args, flags);                                       \
     }
 DEFINE_HANDLER(start, 2)
 DEFINE_HANDLER(resume, 2)
@@ -288,12 +308,16 @@ DEFINE_HANDLER(instruction, 2)
 DEFINE_HANDLER(return, 3)
 DEFINE_HANDLER(unwind, 3)
 
-static const struct { const char *name; vectorcallfunc call; } events[] = {
-    {"start", handle_start}, {"resume", handle_resume}, {"instruction", handle_instruction}, {"return", handle_return},
-    {"unwind", handle_unwind},
+static const struct {
+    const char *name;
+    vectorcallfunc call;
+} events[] = {
+    {"start", handle_start},   {"resume", handle_resume}, {"instruction", handle_instruction},
+    {"return", handle_return}, {"unwind", handle_unwind},
 };
 
-#define OBJECTS(each) each(engine) each(plans) each(running) each(imports) each(disable) each(python)
+#define OBJECTS(each)                                                                              \
+    each(engine) each(plans) each(running) each(imports) each(disable) each(python)
 
 static int callback_traverse(Callback *callback, visitproc visit, void *arg)
 {
@@ -316,14 +340,15 @@ static void callback_dealloc(Callback *callback)
     Py_TYPE(callback)->tp_free((PyObject *)callback);
 }
 
-/* Callback(event, engine, its plans, running calls and imports, DISABLE, the one in Python, depth) */
+/* Callback(event, engine, its plans, running calls and imports, DISABLE, the one in Python, depth)
+ */
 static PyObject *callback_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *engine, *plans, *running, *imports, *disable, *python;
     const char *event;
     int depth;
-    if (!PyArg_ParseTuple(args, "sOO!O!O!OOi", &event, &engine, &PyDict_Type, &plans, &PyDict_Type, &running, &PyDict_Type,
-                          &imports, &disable, &python, &depth))
+    if (!PyArg_ParseTuple(args, "sOO!O!O!OOi", &event, &engine, &PyDict_Type, &plans, &PyDict_Type,
+                          &running, &PyDict_Type, &imports, &disable, &python, &depth))
         return NULL;
     vectorcallfunc call = NULL;
     for (size_t at = 0; at < sizeof events / sizeof events[0]; at++)
@@ -357,9 +382,17 @@ static PyTypeObject CallbackType = {
 int monitoring_ready(PyObject *module)
 {
     const AttributeName all[] = {
-        {&names.after, "after"}, {&names.alert, "alert"}, {&names.always, "always"}, {&names.begin, "begin"},
-        {&names.closed, "closed"}, {&names.code, "code"}, {&names.fault, "fault"}, {&names.is_loud, "is_loud"},
-        {&names.is_muted, "is_muted"}, {&names.is_on, "is_on"}, {&names.owns_thread, "owns_thread"},
+        {&names.after, "after"},
+        {&names.alert, "alert"},
+        {&names.always, "always"},
+        {&names.begin, "begin"},
+        {&names.closed, "closed"},
+        {&names.code, "code"},
+        {&names.fault, "fault"},
+        {&names.is_loud, "is_loud"},
+        {&names.is_muted, "is_muted"},
+        {&names.is_on, "is_on"},
+        {&names.owns_thread, "owns_thread"},
     };
     if (INTERN_NAMES(all) < 0)
         return -1;

@@ -1,10 +1,13 @@
-/* The dispatch mode (torch/ops.py): records each op inside the event of the function or module that called it.
+/* The dispatch mode (torch/ops.py): records each op inside the event of the function or module that
+ * called it.
  *
- * Python makes a plan for each op (OpTable.compiled_plan), and this file keeps it by the address of the op. An op that C cannot
- * record, such as one that gets a tensor of a subclass, goes to the handler in Python as a whole.
+ * Python makes a plan for each op (OpTable.compiled_plan), and this file keeps it by the address of
+ * the op. An op that C cannot record, such as one that gets a tensor of a subclass, goes to the
+ * handler in Python as a whole.
  *
- * torch dispatches `detach` also when it copies the Python object of a tensor (its handle), for which the program has called
- * nothing. Such an event gets a note, so `detach` has a second plan, for copies.
+ * torch dispatches `detach` also when it copies the Python object of a tensor (its handle), for
+ * which the program has called nothing. Such an event gets a note, so `detach` has a second plan,
+ * for copies.
  */
 #include "fast.h"
 
@@ -13,14 +16,17 @@ typedef struct {
     Engine *engine;
     PyObject *table;   /* OpTable of torch/ops.py */
     PyObject *handler; /* the same mode in Python, for all that is unusual */
-    Table plan_places; /* address of an op, or that address + 1 for copies of handles → its place in `plans` */
-    PyObject *plans;   /* a list of (op, plan); it keeps the op, so that its address stays its own */
+    /* address of an op, or that address + 1 for copies of handles → its place in `plans` */
+    Table plan_places;
+    /* a list of (op, plan); it keeps the op, so that its address stays its own */
+    PyObject *plans;
 } OpMode;
 
 /* The fields of a plan (torch/ops.py: CompiledPlan). */
 enum {
-    NUMBER,    /* of the op's row in the journal */
-    WRITTEN,   /* (positions, names) of the arguments that the op writes into; None: it writes into none */
+    NUMBER, /* of the op's row in the journal */
+    /* (positions, names) of the arguments that the op writes into; None: it writes into none */
+    WRITTEN,
     BRANCHING, /* whether its backward formula behaves differently if a dispatch mode is on */
     CALLABLE,  /* the built-in function that the op calls, or the op itself */
     HANDLE,    /* the dispatcher's handle of the op; None: there is none */
@@ -57,16 +63,19 @@ static int are_unusual(PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-/* Whether torch dispatches `detach` to copy a handle: only then a plain class is among the types. */
+/* Return whether torch dispatches `detach` to copy a handle: only then a plain class is among the
+ * types. */
 static int is_copied(PyObject *op, PyObject *types)
 {
-    if (op != torch.detach || !(PyList_Check(types) || PyTuple_Check(types)) || PySequence_Fast_GET_SIZE(types) == 0)
+    if (op != torch.detach || !(PyList_Check(types) || PyTuple_Check(types))
+        || PySequence_Fast_GET_SIZE(types) == 0)
         return 0;
-    PyObject *first = PySequence_Fast_GET_ITEM(types, 0); /* borrowed from the types, which our caller owns */
+    /* borrowed from the types, which our caller owns */
+    PyObject *first = PySequence_Fast_GET_ITEM(types, 0);
     return first == (PyObject *)torch.Tensor || first == (PyObject *)torch.Parameter;
 }
 
-/* The plan of an op, owned; NULL with no exception where the op is left to Python. */
+/* Return the plan of an op, owned; NULL with no exception where the op is left to Python. */
 static PyObject *plan_of(OpMode *mode, PyObject *op, int copied)
 {
     const int64_t word = (int64_t)(intptr_t)op + copied; /* objects do not stand at odd addresses */
@@ -74,14 +83,16 @@ static PyObject *plan_of(OpMode *mode, PyObject *op, int copied)
     int64_t place = table_find(&mode->plan_places, &word, 1, &hash);
     if (place != NONE)
         return Py_NewRef(PyTuple_GET_ITEM(PyList_GET_ITEM(mode->plans, place), 1));
-    PyObject *plan = PyObject_CallMethod(mode->table, "compiled_plan", "OO", op, copied ? Py_True : Py_False);
+    PyObject *plan =
+        PyObject_CallMethod(mode->table, "compiled_plan", "OO", op, copied ? Py_True : Py_False);
     if (plan == NULL || !PyTuple_Check(plan) || PyTuple_GET_SIZE(plan) != PLAN_FIELDS) {
         Py_XDECREF(plan);
         return NULL;
     }
     PyObject *pair = PyTuple_Pack(2, op, plan);
     place = PyList_GET_SIZE(mode->plans);
-    if (pair == NULL || PyList_Append(mode->plans, pair) < 0 || table_add(&mode->plan_places, &word, 1, hash, place) < 0)
+    if (pair == NULL || PyList_Append(mode->plans, pair) < 0
+        || table_add(&mode->plan_places, &word, 1, hash, place) < 0)
         Py_CLEAR(plan);
     Py_XDECREF(pair);
     return plan;
@@ -101,14 +112,19 @@ static int make_new_value(Engine *engine, PyObject *tensor)
     return has_begun == NULL ? -1 : 0;
 }
 
-/* Make the arguments that an op wrote into new values, and return the first of them, owned; None where there is none. */
-static PyObject *make_new_values(Engine *engine, PyObject *written, PyObject *args, PyObject *kwargs)
+/* Make the arguments that an op wrote into new values, and return the first of them, owned; None
+ * where there is none. */
+static PyObject *make_new_values(Engine *engine, PyObject *written, PyObject *args,
+                                 PyObject *kwargs)
 {
-    PyObject *positions = PyTuple_GET_ITEM(written, 0), *names = PyTuple_GET_ITEM(written, 1), *first = NULL;
+    PyObject *positions = PyTuple_GET_ITEM(written, 0);
+    PyObject *names = PyTuple_GET_ITEM(written, 1);
+    PyObject *first = NULL;
     if (PyTuple_GET_SIZE(names) && kwargs != NULL) {
         PyObject *values = PyObject_GetAttrString(engine->session, "values");
         if (values != NULL)
-            first = PyObject_CallMethod(values, "new_values_for_written", "OOOO", args, kwargs, positions, names);
+            first = PyObject_CallMethod(values, "new_values_for_written", "OOOO", args, kwargs,
+                                        positions, names);
         Py_XDECREF(values);
         return first;
     }
@@ -116,7 +132,8 @@ static PyObject *make_new_values(Engine *engine, PyObject *written, PyObject *ar
         Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, at));
         if (position >= PyTuple_GET_SIZE(args))
             continue;
-        PyObject *argument = PyTuple_GET_ITEM(args, position); /* borrowed from args, which our caller owns */
+        /* borrowed from args, which our caller owns */
+        PyObject *argument = PyTuple_GET_ITEM(args, position);
         int is_list = PyList_CheckExact(argument) || PyTuple_CheckExact(argument);
         Py_ssize_t count = is_list ? PySequence_Fast_GET_SIZE(argument) : 1;
         for (Py_ssize_t each = 0; each < count; each++) {
@@ -132,10 +149,14 @@ static PyObject *make_new_values(Engine *engine, PyObject *written, PyObject *ar
     return first == NULL ? Py_NewRef(Py_None) : first;
 }
 
-/* Close the event with the result, or with the first argument that was written into if the op returns None. */
-static int finish(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args, PyObject *kwargs, PyObject *result)
+/* Close the event with the result, or with the first argument that was written into if the op
+ * returns None. */
+static int finish(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args,
+                  PyObject *kwargs, PyObject *result)
 {
-    PyObject *written = PyTuple_GET_ITEM(plan, WRITTEN), *shown = Py_NewRef(result); /* borrowed from the plan, which we own */
+    /* borrowed from the plan, which we own */
+    PyObject *written = PyTuple_GET_ITEM(plan, WRITTEN);
+    PyObject *shown = Py_NewRef(result);
     if (written != Py_None) {
         PyObject *changed = make_new_values(mode->engine, written, args, kwargs);
         if (changed == NULL) {
@@ -155,17 +176,20 @@ static int finish(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *
 }
 
 /* open_op and close_op: a mode that is on (ours, in backward) must not see that we read tensors. */
-static int64_t open_op(OpMode *mode, Log *log, PyObject *plan, PyObject *args, PyObject *kwargs, PyFrameObject *frame)
+static int64_t open_op(OpMode *mode, Log *log, PyObject *plan, PyObject *args, PyObject *kwargs,
+                       PyFrameObject *frame)
 {
     Unseen unseen;
     int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(plan, NUMBER));
     if (enter_reading(&unseen) < 0)
         return FAILED;
-    int64_t at = open_event(mode->engine, log, what, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), kwargs);
+    int64_t at = open_event(mode->engine, log, what, frame, &PyTuple_GET_ITEM(args, 0),
+                            PyTuple_GET_SIZE(args), kwargs);
     return leave_reading(&unseen) < 0 ? FAILED : at;
 }
 
-static int close_op(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args, PyObject *kwargs, PyObject *result)
+static int close_op(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args,
+                    PyObject *kwargs, PyObject *result)
 {
     Unseen unseen;
     if (enter_reading(&unseen) < 0)
@@ -174,26 +198,30 @@ static int close_op(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject
     return leave_reading(&unseen) < 0 ? -1 : done;
 }
 
-/* Whether a number is passed for a tensor parameter, as autograd does for the 2 of `x * 2`. Tensors of other classes do not come
- * here. */
+/* Return whether a number is passed for a tensor parameter, as autograd does for the 2 of `x * 2`.
+ * Tensors of other classes do not come here. */
 static int has_numbers(PyObject *args, PyObject *positions)
 {
     for (Py_ssize_t each = 0; each < PyTuple_GET_SIZE(positions); each++) {
         Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, each));
-        PyObject *item = at < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, at) : Py_None; /* borrowed from args */
+        /* borrowed from args */
+        PyObject *item = at < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, at) : Py_None;
         if (item != Py_None && !PyType_IsSubtype(Py_TYPE(item), torch.Tensor))
             return 1;
     }
     return 0;
 }
 
-/* Call the op; `other_modes`: how many function modes are on. Its handle is the shortest way, and no function mode sees the call a
- * second time (OpTable.call_unasked). */
-static PyObject *call_op(OpMode *mode, PyObject *plan, PyObject *op, PyObject *args, PyObject *kwargs, long other_modes)
+/* Call the op; `other_modes`: how many function modes are on. Its handle is the shortest way, and
+ * no function mode sees the call a second time (OpTable.call_unasked). */
+static PyObject *call_op(OpMode *mode, PyObject *plan, PyObject *op, PyObject *args,
+                         PyObject *kwargs, long other_modes)
 {
-    PyObject *handle = PyTuple_GET_ITEM(plan, HANDLE); /* borrowed from the plan, which our caller owns, as are all below */
+    /* borrowed from the plan, which our caller owns, as are all below */
+    PyObject *handle = PyTuple_GET_ITEM(plan, HANDLE);
     const Py_ssize_t count = PyTuple_GET_SIZE(args);
-    if (handle != Py_None && count <= MOST_BOXED && !has_numbers(args, PyTuple_GET_ITEM(plan, TENSORS))) {
+    if (handle != Py_None && count <= MOST_BOXED
+        && !has_numbers(args, PyTuple_GET_ITEM(plan, TENSORS))) {
         PyObject *all[MOST_BOXED + 1] = {handle};
         for (Py_ssize_t at = 0; at < count; at++)
             all[at + 1] = PyTuple_GET_ITEM(args, at);
@@ -201,20 +229,25 @@ static PyObject *call_op(OpMode *mode, PyObject *plan, PyObject *op, PyObject *a
     }
     if (other_modes == 0)
         return PyObject_Call(PyTuple_GET_ITEM(plan, CALLABLE), args, kwargs);
-    return PyObject_CallMethod(mode->table, "call_unasked", "OOO", op, args, kwargs == NULL ? Py_None : kwargs);
+    return PyObject_CallMethod(mode->table, "call_unasked", "OOO", op, args,
+                               kwargs == NULL ? Py_None : kwargs);
 }
 
-static PyObject *record_op(OpMode *mode, Log *log, PyObject *plan, PyObject *op, PyObject *args, PyObject *kwargs, long other_modes)
+static PyObject *record_op(OpMode *mode, Log *log, PyObject *plan, PyObject *op, PyObject *args,
+                           PyObject *kwargs, long other_modes)
 {
     Engine *engine = mode->engine;
     PyFrameObject *frame = caller_frame();
-    int healed = heal_steps(engine, log, frame); /* an optimizer step that was interrupted is no parent of this op */
+    /* an optimizer step that was interrupted is no parent of this op */
+    int healed = heal_steps(engine, log, frame);
     const long long parent = log->parent;
     int64_t at = healed < 0 ? NONE : open_op(mode, log, plan, args, kwargs, frame);
     Py_XDECREF(frame);
     if (healed < 0)
         return NULL;
-    if (at == FAILED) { /* an error of ours costs the event, and the op is called all the same; one of the program goes on */
+    /* an error of ours costs the event, and the op is called all the same; one of the program goes
+     * on */
+    if (at == FAILED) {
         log->parent = parent;
         if (forgive(engine) < 0)
             return NULL;
@@ -238,10 +271,12 @@ static PyObject *mode_call(OpMode *mode, PyObject *const *args, Py_ssize_t count
         PyErr_SetString(PyExc_TypeError, "this mode was not set up");
         return NULL;
     }
-    PyObject *op = count > 2 ? args[0] : NULL, *types = count > 2 ? args[1] : NULL;
+    PyObject *op = count > 2 ? args[0] : NULL;
+    PyObject *types = count > 2 ? args[1] : NULL;
     PyObject *op_args = count > 2 && PyTuple_Check(args[2]) ? args[2] : NULL;
     PyObject *kwargs = count > 3 && args[3] != Py_None && PyDict_GET_SIZE(args[3]) ? args[3] : NULL;
-    PyObject *plan = NULL, *result = NULL;
+    PyObject *plan = NULL;
+    PyObject *result = NULL;
     Log *log = (Log *)Py_XNewRef((PyObject *)current_log());
     const int is_recorded = log != NULL && log->on && mode->engine->records_ops;
     if (is_recorded && op_args != NULL && !are_unusual(op_args, kwargs)) {
@@ -252,7 +287,8 @@ static PyObject *mode_call(OpMode *mode, PyObject *const *args, Py_ssize_t count
             enter_handler();
             result = record_op(mode, log, plan, op, op_args, kwargs, other_modes);
             leave_handler();
-        } else if (other_modes >= 0 && PyErr_Occurred()) /* Python tries once more, and knows what to do without a plan */
+        } else if (other_modes >= 0 && PyErr_Occurred()) /* Python tries once more, and knows what
+                                                            to do without a plan */
             forgive(mode->engine);
     }
     if (plan == NULL && !PyErr_Occurred())

@@ -1,6 +1,8 @@
-/* Writes rows into the journal (journal/shared.py): a row for each form, stack, code object … that is met for the first time.
+/* Writes rows into the journal (journal/shared.py): a row for each form, stack, code object … that
+ * is met for the first time.
  *
- * A row is its length and checksum, its kind and number, and a payload. Rows follow each other without gaps.
+ * A row is its length and checksum, its kind and number, and a payload. Rows follow each other
+ * without gaps.
  */
 #include "fast.h"
 #include "structmember.h"
@@ -8,7 +10,8 @@
 
 #define HEAD 20 /* length, checksum, kind, number */
 
-/* A number as Python spells it; `place` has room for LONGEST_NUMBER. Return the end of it. */
+/* Write a number as Python spells it; `place` has room for LONGEST_NUMBER. Return the end of it.
+ * */
 char *put_number(char *place, int64_t number)
 {
     char digits[LONGEST_NUMBER], *first = digits + sizeof digits;
@@ -23,7 +26,7 @@ char *put_number(char *place, int64_t number)
     return place + length;
 }
 
-/* ---------------------------------------------------------------- where rows go; the base of RowWriter */
+/* --------------------------------------------------------- where rows go; the base of RowWriter */
 
 static int set_buffer(RowFields *fields, PyObject *buffer, void *unused)
 {
@@ -32,7 +35,8 @@ static int set_buffer(RowFields *fields, PyObject *buffer, void *unused)
 
 static PyObject *get_buffer(RowFields *fields, void *unused)
 {
-    return fields->memory.start != NULL ? Py_NewRef(fields->memory.view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
+    return fields->memory.start != NULL ? Py_NewRef(fields->memory.view.obj)
+                                        : PyByteArray_FromStringAndSize(NULL, 0);
 }
 
 static void row_fields_dealloc(RowFields *fields)
@@ -44,16 +48,19 @@ static void row_fields_dealloc(RowFields *fields)
 int has_room(const RowFields *fields, Py_ssize_t length)
 {
     const int64_t end = fields->at + HEAD + length;
-    return fields->memory.start != NULL && fields->at >= 0 && end <= fields->end && end <= fields->memory.view.len;
+    return fields->memory.start != NULL && fields->at >= 0 && end <= fields->end
+           && end <= fields->memory.view.len;
 }
 
 /* The head is written last: without it there is no row yet. Python runs nothing in between. */
-static void put_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length)
+static void put_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload,
+                    Py_ssize_t length)
 {
     char *place = fields->memory.start + fields->at, head[HEAD], name[12];
     memcpy(name, &kind, 4);
     memcpy(name + 4, &number, 8);
-    uint32_t size = (uint32_t)length, sum = checksum_of(0, (const unsigned char *)name, sizeof name);
+    uint32_t size = (uint32_t)length;
+    uint32_t sum = checksum_of(0, (const unsigned char *)name, sizeof name);
     sum = checksum_of(sum, (const unsigned char *)payload, length);
     memcpy(head, &size, 4);
     memcpy(head + 4, &sum, 4);
@@ -64,10 +71,12 @@ static void put_row(RowFields *fields, uint32_t kind, int64_t number, const char
     memcpy(place, head, HEAD);
 }
 
-int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length)
+int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload,
+                    Py_ssize_t length)
 {
     is_forked_child(); /* this ends the recording in a child, so there is no room any more */
-    while (!has_room(fields, length)) { /* other threads may run meanwhile, and fill the room that was made */
+    /* other threads may run meanwhile, and fill the room that was made */
+    while (!has_room(fields, length)) {
         int is_made = as_truth(PyObject_CallMethod((PyObject *)fields, "more", "n", HEAD + length));
         if (is_made <= 0)
             return is_made; /* 0: nothing may be written any more */
@@ -85,8 +94,10 @@ static PyObject *rows_add(RowFields *fields, PyObject *const *args, Py_ssize_t c
     }
     unsigned long kind = PyLong_AsUnsignedLong(args[0]);
     long long number = PyLong_AsLongLong(args[1]);
-    if (PyErr_Occurred() || add_journal_row(fields, (uint32_t)kind, number, PyBytes_AS_STRING(args[2]),
-                                              PyBytes_GET_SIZE(args[2])) < 0)
+    if (PyErr_Occurred()
+        || add_journal_row(fields, (uint32_t)kind, number, PyBytes_AS_STRING(args[2]),
+                           PyBytes_GET_SIZE(args[2]))
+               < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -101,7 +112,8 @@ static PyGetSetDef row_getset[] = {
     {NULL},
 };
 static PyMethodDef row_methods[] = {
-    {"add", (PyCFunction)(void (*)(void))rows_add, METH_FASTCALL, "Write one row; it is there when this returns."},
+    {"add", (PyCFunction)(void (*)(void))rows_add, METH_FASTCALL,
+     "Write one row; it is there when this returns."},
     {NULL},
 };
 PyTypeObject RowFieldsType = {
@@ -119,5 +131,7 @@ PyTypeObject RowFieldsType = {
 int rows_ready(PyObject *module)
 {
     checksum_ready();
-    return PyType_Ready(&RowFieldsType) < 0 ? -1 : PyModule_AddObjectRef(module, "RowFields", (PyObject *)&RowFieldsType);
+    return PyType_Ready(&RowFieldsType) < 0
+               ? -1
+               : PyModule_AddObjectRef(module, "RowFields", (PyObject *)&RowFieldsType);
 }

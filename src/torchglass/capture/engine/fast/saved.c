@@ -1,8 +1,10 @@
-/* Copies the bytes of values (statistics/saved.py is the definition). Values that share memory share the copy.
+/* Copies the bytes of values (statistics/saved.py is the definition). Values that share memory
+ * share the copy.
  *
- * Python provides large *regions*, in a mapped file or in its own memory, and the copies are put there one after the other.
- * To find out whether the memory of a value was copied already, its bytes are compared with the last copy: versions do not count
- * what numpy writes, and comparing costs less than copying.
+ * Python provides large *regions*, in a mapped file or in its own memory, and the copies are put
+ * there one after the other. To find out whether the memory of a value was copied already, its
+ * bytes are compared with the last copy: versions do not count what numpy writes, and comparing
+ * costs less than copying.
  */
 #include "fast.h"
 #include "saved.h"
@@ -12,9 +14,9 @@
 #include <unistd.h>
 
 #define PLACES 4096 /* copies that are remembered, by the hash of their storage; a power of two */
-#define ALIGNMENT 16
-#define LARGE_ENOUGH (1 << 18) /* bytes that are worth letting other threads run meanwhile */
-#define WORTH_A_WRITE 2048     /* bytes for which pwrite costs less than writing into mapped pages */
+#define ALIGNMENT     16
+#define LARGE_ENOUGH  (1 << 18) /* bytes that are worth letting other threads run meanwhile */
+#define WORTH_A_WRITE 2048 /* bytes for which pwrite costs less than writing into mapped pages */
 
 /* A region, as Python provided it. */
 typedef struct {
@@ -27,7 +29,9 @@ typedef struct {
     int64_t newest;      /* the last value that refers to it */
     int users;           /* threads that copy or compare without Python's lock */
     int file;            /* descriptor of the mapped file, or -1 */
-    dev_t device;        /* device and inode of that file: if the program closed the descriptor, another file may have it now */
+    /* device and inode of that file: if the program closed the descriptor, another file may have it
+     * now */
+    dev_t device;
     ino_t inode;
 } Region;
 
@@ -40,7 +44,8 @@ typedef struct {
 
 struct SavedBytes {
     PyObject_HEAD
-    PyObject *more; /* more(bytes, unused) → (region, place, what to add, how many copies, file), or None */
+    /* more(bytes, unused) → (region, place, what to add, how many copies, file), or None */
+    PyObject *more;
     long long most, used, kept;
     char is_full;
     Region *regions;
@@ -53,14 +58,14 @@ static Copied *place_of(SavedBytes *saved, uintptr_t storage)
     return &saved->places[((uint64_t)storage * 0x9E3779B97F4A7C15u) >> 52];
 }
 
-/* Write bytes into the mapped file by pwrite, since a page that is touched for the first time costs as much as writing thirty. 0:
- * not done, or not completely. */
+/* Write bytes into the mapped file by pwrite, since a page that is touched for the first time costs
+ * as much as writing thirty. 0: not done, or not completely. */
 static int is_written(const Region *to, int64_t offset, const char *from, int64_t length)
 {
     struct stat now;
     struct rlimit most; /* beyond it a write sends SIGXFSZ */
-    if (to->file < 0 || length < WORTH_A_WRITE || fstat(to->file, &now) < 0 || now.st_dev != to->device
-        || now.st_ino != to->inode)
+    if (to->file < 0 || length < WORTH_A_WRITE || fstat(to->file, &now) < 0
+        || now.st_dev != to->device || now.st_ino != to->inode)
         return 0;
     if (getrlimit(RLIMIT_FSIZE, &most) < 0
         || (most.rlim_cur != RLIM_INFINITY && (rlim_t)(to->base + offset + length) > most.rlim_cur))
@@ -77,7 +82,8 @@ static int is_written(const Region *to, int64_t offset, const char *from, int64_
     return 1;
 }
 
-/* `to` is a copy of the region: while the lock is released, another thread may move the array of regions. */
+/* `to` is a copy of the region: while the lock is released, another thread may move the array of
+ * regions. */
 static void copy_bytes(const Region to, int64_t offset, const char *from, int64_t length)
 {
     const int before = errno; /* the program's */
@@ -100,9 +106,10 @@ static int are_equal(const char *one, const char *other, int64_t length)
     return different == 0;
 }
 
-/* Fill in the journal's words for a value that shows bytes from `first` on of a copy of `length` bytes. */
-static int put_words(SavedBytes *saved, const Shown *shown, int64_t region, int64_t offset, int64_t length, int64_t first,
-                    int64_t words[4])
+/* Fill in the journal's words for a value that shows bytes from `first` on of a copy of `length`
+ * bytes. */
+static int put_words(SavedBytes *saved, const Shown *shown, int64_t region, int64_t offset,
+                     int64_t length, int64_t first, int64_t words[4])
 {
     Region *shared = &saved->regions[region];
     if (shown->number > shared->newest)
@@ -115,26 +122,31 @@ static int put_words(SavedBytes *saved, const Shown *shown, int64_t region, int6
     return KEPT;
 }
 
-/* Whether a copy of its memory holds the same bytes. */
+/* Return whether a copy of its memory holds the same bytes. */
 static int is_copied(SavedBytes *saved, const Shown *shown, int64_t words[4])
 {
     const Copied known = *place_of(saved, shown->storage);
     const int64_t first = shown->memory - known.memory;
-    if (known.length == 0 || known.storage != shown->storage || first < 0 || first + shown->length > known.length
-        || first % shown->item || known.length % shown->item || !saved->regions[known.region].is_there)
+    if (known.length == 0 || known.storage != shown->storage || first < 0
+        || first + shown->length > known.length || first % shown->item || known.length % shown->item
+        || !saved->regions[known.region].is_there)
         return 0;
     saved->regions[known.region].users++;
     const char *copy = (const char *)saved->regions[known.region].view.buf + known.offset;
     const int same = are_equal(copy + first, shown->memory, shown->length);
     saved->regions[known.region].users--; /* looked up again: the array may have moved meanwhile */
-    return same && put_words(saved, shown, known.region, known.offset, known.length, first, words) == KEPT;
+    return same
+           && put_words(saved, shown, known.region, known.offset, known.length, first, words)
+                  == KEPT;
 }
 
-/* Get a region of at least so many bytes from Python; return its number. NONE: there is no more memory. `unused`: the offset from
- * which the region before is unused and may be given back; NONE: it stays in use. */
+/* Get a region of at least so many bytes from Python; return its number. NONE: there is no more
+ * memory. `unused`: the offset from which the region before is unused and may be given back; NONE:
+ * it stays in use. */
 static int64_t new_region(SavedBytes *saved, int64_t bytes, int64_t unused)
 {
-    PyObject *given = PyObject_CallFunction(saved->more, "LL", (long long)bytes, (long long)unused), *buffer;
+    PyObject *given = PyObject_CallFunction(saved->more, "LL", (long long)bytes, (long long)unused),
+             *buffer;
     long long place, base, room;
     if (given == NULL)
         return FAILED;
@@ -170,7 +182,7 @@ static int64_t new_region(SavedBytes *saved, int64_t bytes, int64_t unused)
     return saved->count++;
 }
 
-/* The number of a region with room for so many bytes; NONE: there is none; FAILED. */
+/* Return the number of a region with room for so many bytes; NONE: there is none; FAILED. */
 static int64_t find_region(SavedBytes *saved, int64_t length)
 {
     int64_t unused = NONE;
@@ -178,7 +190,8 @@ static int64_t find_region(SavedBytes *saved, int64_t length)
         const Region *now = &saved->regions[saved->current];
         if (now->is_there && now->at + length <= now->view.len && now->room > 0)
             return saved->current;
-        if (length <= now->view.len / 4) { /* else it gets a region of its own, and smaller copies still go here */
+        /* else it gets a region of its own, and smaller copies still go here */
+        if (length <= now->view.len / 4) {
             unused = now->base + now->at;
             saved->current = NONE; /* another thread must not fill what Python is given back now */
         }
@@ -187,7 +200,8 @@ static int64_t find_region(SavedBytes *saved, int64_t length)
     if (fresh < 0)
         return fresh;
     const Region *now = &saved->regions[fresh];
-    if (saved->current < 0 || now->view.len - length > now->view.len / 4) /* unless this copy almost fills it */
+    if (saved->current < 0
+        || now->view.len - length > now->view.len / 4) /* unless this copy almost fills it */
         saved->current = fresh;
     return fresh;
 }
@@ -214,14 +228,15 @@ int save_bytes(SavedBytes *saved, const Shown *shown, int64_t words[4])
     saved->used += shown->length;
     copy_bytes(*region, offset, shown->memory, shown->length);
     saved->regions[number].users--;
-    *place_of(saved, shown->storage) = (Copied){shown->storage, shown->memory, shown->length, offset, number};
+    *place_of(saved, shown->storage) =
+        (Copied){shown->storage, shown->memory, shown->length, offset, number};
     return put_words(saved, shown, number, offset, shown->length, 0, words);
 }
 
 /* ---------------------------------------------------------------- methods of SavedBytes */
 
-/* keep(number, storage, address, length, item, has gaps) -> four words for the journal; True: Python has to copy it; None: there is
- * no room */
+/* keep(number, storage, address, length, item, has gaps) -> four words for the journal; True:
+ * Python has to copy it; None: there is no room */
 static PyObject *saved_keep(SavedBytes *saved, PyObject *args)
 {
     long long number, storage, address, length;
@@ -229,10 +244,12 @@ static PyObject *saved_keep(SavedBytes *saved, PyObject *args)
     int item, has_gaps;
     if (!PyArg_ParseTuple(args, "LLLLip", &number, &storage, &address, &length, &item, &has_gaps))
         return NULL;
-    const Shown shown = {number, (uintptr_t)storage, (const char *)(uintptr_t)address, length, item, has_gaps};
+    const Shown shown = {
+        number, (uintptr_t)storage, (const char *)(uintptr_t)address, length, item, has_gaps};
     switch (save_bytes(saved, &shown, words)) {
     case KEPT:
-        return Py_BuildValue("LLLL", (long long)words[0], (long long)words[1], (long long)words[2], (long long)words[3]);
+        return Py_BuildValue("LLLL", (long long)words[0], (long long)words[1], (long long)words[2],
+                             (long long)words[3]);
     case LEFT_TO_SAVER:
         Py_RETURN_TRUE;
     case NOT_KEPT:
@@ -249,7 +266,8 @@ static void release_region(Region *region)
     }
 }
 
-/* forget(value): release the regions to which only values before that one refer -> their places in the journal */
+/* forget(value): release the regions to which only values before that one refer -> their places in
+ * the journal */
 static PyObject *saved_forget(SavedBytes *saved, PyObject *args)
 {
     long long before;
@@ -337,12 +355,15 @@ static void saved_dealloc(SavedBytes *saved)
 }
 
 /* Memory that is not cleared. */
-typedef struct { PyObject_HEAD char *memory; Py_ssize_t size; } Block;
+typedef struct {
+    PyObject_HEAD
+    char *memory;
+    Py_ssize_t size;
+} Block;
 
 static int block_init(Block *block, PyObject *args, PyObject *kwargs)
 {
-    if (block->memory != NULL || !PyArg_ParseTuple(args, "n", &block->size))
-        {
+    if (block->memory != NULL || !PyArg_ParseTuple(args, "n", &block->size)) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "it has its memory");
         return -1;
@@ -357,7 +378,8 @@ static int block_init(Block *block, PyObject *args, PyObject *kwargs)
 
 static int block_buffer(Block *block, Py_buffer *view, int flags)
 {
-    return PyBuffer_FillInfo(view, (PyObject *)block, block->memory, block->memory == NULL ? 0 : block->size, 0, flags);
+    return PyBuffer_FillInfo(view, (PyObject *)block, block->memory,
+                             block->memory == NULL ? 0 : block->size, 0, flags);
 }
 
 static void block_dealloc(Block *block)

@@ -4,9 +4,10 @@
  *
  *     [1, "a", 2.5]  ->  (id(list), 3, (1, "a", (id(float), "2.5")))
  *
- * Numbers and texts are in it by value, containers and arrays by identity and content, all other members by identity. Lists,
- * tuples and dicts with few members are signed here; Python signs sets, long containers, the containers of the standard
- * library, and the arrays and tensors in a container.
+ * Numbers and texts are in it by value, containers and arrays by identity and content, all other
+ * members by identity. Lists, tuples and dicts with few members are signed here; Python signs sets,
+ * long containers, the containers of the standard library, and the arrays and tensors in a
+ * container.
  */
 #include "following.h"
 
@@ -20,7 +21,7 @@ static PyObject *id_of(const void *object)
     return PyLong_FromVoidPtr((void *)object);
 }
 
-/* A number, a truth value or None: (id of its type, its text). */
+/* Return the signature of a number, a truth value or None: (id of its type, its text). */
 static PyObject *sign_atom(PyObject *value)
 {
     PyObject *text = PyObject_Repr(value);
@@ -29,7 +30,8 @@ static PyObject *sign_atom(PyObject *value)
     return Py_BuildValue("NN", id_of(Py_TYPE(value)), text);
 }
 
-/* A text or bytes: itself if it is short, else (id of its type, length, hash). */
+/* Return the signature of a text or bytes: itself if it is short, else (id of its type, length,
+ * hash). */
 static PyObject *sign_text(PyObject *value)
 {
     if (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) <= LONGEST_TEXT)
@@ -43,7 +45,8 @@ static PyObject *sign_text(PyObject *value)
     return Py_BuildValue("Nnn", id_of(Py_TYPE(value)), length, (Py_ssize_t)hash);
 }
 
-/* A member that is neither a number nor a text: by identity, with its content if `depth` allows one more level. */
+/* Return the signature of a member that is neither a number nor a text: its identity and, if `depth`
+ * allows, its content. */
 static PyObject *sign_object(PyObject *snapshots, PyObject *value, long depth)
 {
     if (depth <= 1)
@@ -56,7 +59,8 @@ static PyObject *sign_object(PyObject *snapshots, PyObject *value, long depth)
     if (role == CONTAINER)
         content = sign(snapshots, value, depth - 1);
     else if (role == ARRAY || role == STAMPED)
-        content = PyObject_CallMethod(snapshots, "signature", "OO", value, PyTuple_GET_ITEM(kind, 0));
+        content =
+            PyObject_CallMethod(snapshots, "signature", "OO", value, PyTuple_GET_ITEM(kind, 0));
     Py_DECREF(kind);
     if (content != NULL)
         return Py_BuildValue("NN", id_of(value), content);
@@ -88,11 +92,13 @@ static int add_member(PyObject *snapshots, PyObject *signatures, PyObject *membe
     return done;
 }
 
-enum Added { ADD_FAILED = -1, WAS_CHANGED, ADDED }; /* WAS_CHANGED: another thread has changed the container meanwhile */
+/* WAS_CHANGED: another thread has changed the container meanwhile */
+enum Added { ADD_FAILED = -1, WAS_CHANGED, ADDED };
 
 static enum Added add_items(PyObject *snapshots, PyObject *signatures, PyObject *dict, long depth)
 {
-    Py_ssize_t at = 0, length = PyDict_GET_SIZE(dict);
+    Py_ssize_t at = 0;
+    Py_ssize_t length = PyDict_GET_SIZE(dict);
     PyObject *key, *value;
     while (PyDict_Next(dict, &at, &key, &value)) {
         Py_INCREF(value);
@@ -113,7 +119,8 @@ static PyObject *member_at(PyObject *value, Py_ssize_t at)
     return PyList_CheckExact(value) ? PyList_GET_ITEM(value, at) : PyTuple_GET_ITEM(value, at);
 }
 
-static enum Added add_members(PyObject *snapshots, PyObject *signatures, PyObject *value, long depth)
+static enum Added add_members(PyObject *snapshots, PyObject *signatures, PyObject *value,
+                              long depth)
 {
     if (PyDict_CheckExact(value))
         return add_items(snapshots, signatures, value, depth);
@@ -123,7 +130,8 @@ static enum Added add_members(PyObject *snapshots, PyObject *signatures, PyObjec
     return ADDED;
 }
 
-/* How many members a list, tuple or dict has; -1: it is none of these, or it is too long to be signed here. */
+/* How many members a list, tuple or dict has; -1: it is none of these, or it is too long to be
+ * signed here. */
 static Py_ssize_t short_length(PyObject *value)
 {
     Py_ssize_t length = -1;
@@ -157,17 +165,18 @@ PyObject *sign(PyObject *snapshots, PyObject *value, long depth)
 
 /* ---------------------------------------------------------------- whether others can change it */
 
-/* Whether objects of this role can change in place. */
+/* Return whether objects of this role can change in place. */
 static int role_is_mutable(long role)
 {
     return role == CONTAINER || role == ARRAY || role == STAMPED;
 }
 
-/* Whether a member can change in place, and its signature would tell; -1: error. */
+/* Return whether a member can change in place, and its signature would tell; -1: error. */
 static int is_mutable(PyObject *snapshots, PyObject *member)
 {
     PyTypeObject *cls = Py_TYPE(member);
-    if (cls == &PyLong_Type || cls == &PyUnicode_Type || cls == &PyBool_Type || cls == &PyFloat_Type || member == Py_None)
+    if (cls == &PyLong_Type || cls == &PyUnicode_Type || cls == &PyBool_Type || cls == &PyFloat_Type
+        || member == Py_None)
         return 0;
     Py_INCREF(member); /* the container may be changed by what is asked of Python */
     PyObject *kind = kept_as(snapshots, member);
@@ -179,14 +188,16 @@ static int is_mutable(PyObject *snapshots, PyObject *member)
     return role_is_mutable(role);
 }
 
-/* Whether a list, tuple or dict has a member that can change in place; -1: error. */
+/* Return whether a list, tuple or dict has a member that can change in place; -1: error. */
 static int has_mutable(PyObject *snapshots, PyObject *value)
 {
     int found = 0;
     if (PyDict_CheckExact(value)) { /* only the values: a key cannot change */
-        Py_ssize_t at = 0, length = PyDict_GET_SIZE(value);
+        Py_ssize_t at = 0;
+        Py_ssize_t length = PyDict_GET_SIZE(value);
         PyObject *key, *member;
-        while (found == 0 && PyDict_GET_SIZE(value) == length && PyDict_Next(value, &at, &key, &member))
+        while (found == 0 && PyDict_GET_SIZE(value) == length
+               && PyDict_Next(value, &at, &key, &member))
             found = is_mutable(snapshots, member);
         return found;
     }
@@ -205,10 +216,12 @@ static int is_closed_by_python(PyObject *snapshots, PyObject *value, long role)
     return closed;
 }
 
-/* Whether a value can change only through itself, and not through one of its members (Snapshots.is_closed); -1: error. */
+/* Return whether a value can change only through itself, and not through one of its members
+ * (Snapshots.is_closed); -1: error. */
 int is_closed(PyObject *snapshots, PyObject *value, long role)
 {
-    const int is_signed_here = PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value);
+    const int is_signed_here =
+        PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value);
     if (role != CONTAINER || !is_signed_here)
         return is_closed_by_python(snapshots, value, role);
     if (short_length(value) < 0)

@@ -1,9 +1,11 @@
-/* Makes sketches: content fingerprints, by which the same numbers are recognized (statistics/sketch.py is the definition).
+/* Makes sketches: content fingerprints, by which the same numbers are recognized
+ * (statistics/sketch.py is the definition).
  *
- * A sketch has a hash of the bits, sums with weights by the place in the flat order, sums with weights by the place on each
- * axis, and sums without weights. The numbers are taken in their logical order, some blocks of 1,024 at a time, so that they
- * stay in a near cache while all sums are made. They are read in place, or gathered first. The kernels are in sums.c,
- * sums_avx2.c and hash.c.
+ * A sketch has a hash of the bits, sums with weights by the place in the flat order, sums with
+ * weights by the place on each axis, and sums without weights. The numbers are taken in their
+ * logical order, some blocks of 1,024 at a time, so that they stay in a near cache while all sums
+ * are made. They are read in place, or gathered first. The kernels are in sums.c, sums_avx2.c and
+ * hash.c.
  */
 #include "fast.h"
 #include "sums.h"
@@ -13,18 +15,21 @@
 #endif
 
 #define PIECE (8 * BLOCK) /* numbers that are gathered or widened together … */
-#define LARGE_PIECE (16 * BLOCK) /* … and those that are read where they lie, before the next sums are made of them */
-#define TILE 16 /* elements of a row that are gathered before those of the next row */
-#define MODEST 20 /* numbers with a smaller exponent are summed as they are, others are scaled first */
+#define LARGE_PIECE                                                                                \
+    (16 * BLOCK) /* … and those that are read where they lie, before the next sums are made of   \
+                    them */
+#define TILE 16  /* elements of a row that are gathered before those of the next row */
+#define MODEST                                                                                     \
+    20 /* numbers with a smaller exponent are summed as they are, others are scaled first */
 #define LARGE_ENOUGH (1 << 16) /* elements that are worth letting other threads run meanwhile */
 
 typedef struct {
-    double flat[2 * LANES], axes[2 * LANES]; /* folded to PRIME at the end */
+    double flat[2 * LANES], axes[2 * LANES];               /* folded to PRIME at the end */
     double sum, squares, sizes, cubes, fourths, low, high; /* `sizes`: of absolute values */
     int64_t odd; /* numbers that are not finite or too large, which are in no sum */
 } Sums;
 
-/* Whether float32 holds all numbers of this kind exactly. */
+/* Return whether float32 holds all numbers of this kind exactly. */
 static int is_narrow(int kind)
 {
     return kind != F8 && kind < I4;
@@ -83,23 +88,31 @@ static int64_t least(int64_t one, int64_t other)
 }
 
 /* Add numbers that follow each other to the sums with the weights of the axes. */
-static void add_axes(Sums *sums, Place *place, const void *numbers, int count, int is_wide, const SumKernels *kernels)
+static void add_axes(Sums *sums, Place *place, const void *numbers, int count, int is_wide,
+                     const SumKernels *kernels)
 {
     const int last = place->count - 1;
     for (int done = 0; done < count;) {
-        const int64_t at = place->index[last], size = place->sizes[last], block = at / BLOCK;
+        const int64_t at = place->index[last];
+        const int64_t size = place->sizes[last];
+        const int64_t block = at / BLOCK;
         const int64_t above_at = last ? place->index[last - 1] : 0;
-        int64_t rows = 1, run = least(least(count - done, size - at), BLOCK - at % BLOCK);
-        if (at == 0 && run == size && last) /* whole rows, as far as they go on in one block of weights above */
-            rows = least(least((count - done) / size, place->sizes[last - 1] - above_at), BLOCK - above_at % BLOCK);
-        OuterPosition above = {place->factor * block_weight(block), above_at, (int)((place->shift + block) % PRIME), last > 0};
+        int64_t rows = 1;
+        int64_t run = least(least(count - done, size - at), BLOCK - at % BLOCK);
+        if (at == 0 && run == size
+            && last) /* whole rows, as far as they go on in one block of weights above */
+            rows = least(least((count - done) / size, place->sizes[last - 1] - above_at),
+                         BLOCK - above_at % BLOCK);
+        OuterPosition above = {place->factor * block_weight(block), above_at,
+                               (int)((place->shift + block) % PRIME), last > 0};
         if (last) {
             above.factor *= block_weight(above_at / BLOCK);
             above.shift = (int)((above.shift + above_at / BLOCK) % PRIME);
         }
         const int lane = (int)(at % LANES);
         double found[2 * LANES], *to = sums->axes;
-        if (lane) { /* the run does not begin at the first lane: its sums are moved by so many lanes below */
+        /* the run does not begin at the first lane: its sums are moved by so many lanes below */
+        if (lane) {
             memset(found, 0, sizeof found);
             to = found;
             above.factor *= last ? wide_weights[above_at % BLOCK] : 1.0;
@@ -109,9 +122,11 @@ static void add_axes(Sums *sums, Place *place, const void *numbers, int count, i
         if (lane)
             above.shift = 0;
         if (is_wide)
-            kernels->doubles_rows((const double *)numbers + done, wide_weights + at % BLOCK, (int)run, (int)rows, &above, to);
+            kernels->doubles_rows((const double *)numbers + done, wide_weights + at % BLOCK,
+                                  (int)run, (int)rows, &above, to);
         else
-            kernels->floats_rows((const float *)numbers + done, weights + at % BLOCK, (int)run, (int)rows, &above, to);
+            kernels->floats_rows((const float *)numbers + done, weights + at % BLOCK, (int)run,
+                                 (int)rows, &above, to);
         for (int each = 0; lane && each < LANES; each++)
             sums->axes[shift % PRIME + (lane + each) % LANES] += found[each];
         done += (int)(run * rows);
@@ -142,9 +157,10 @@ static void scale_back(Sums *sums, int exponent)
     sums->fourths = ldexp(sums->fourths, 4 * exponent);
 }
 
-/* Add numbers that float32 holds, in whole blocks but for the last one. They are scaled by 2^-exponent. If `hash` is not NULL their
- * bits are hashed, too. */
-static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent, int processor, Hash *hash)
+/* Add numbers that float32 holds, in whole blocks but for the last one. They are scaled by
+ * 2^-exponent. If `hash` is not NULL their bits are hashed, too. */
+static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent,
+                       int processor, Hash *hash)
 {
     const SumKernels *kernels = &KERNELS_OF[processor];
     double lanes[LANES], powers[3];
@@ -166,13 +182,16 @@ static void add_floats(Sums *sums, const float *numbers, int count, int64_t bloc
             memset(padded + size, 0, (size_t)(filled - size) * sizeof(float));
             whole = padded;
         }
-        (exponent ? kernels->floats_scaled : kernels->floats_block)(whole, filled, scale, lanes, powers);
+        (exponent ? kernels->floats_scaled : kernels->floats_block)(whole, filled, scale, lanes,
+                                                                    powers);
         add_block(sums, lanes, powers, block);
     }
 }
 
-/* Add numbers as doubles. Odd numbers are replaced by 0. After the last number there must be room for padding. */
-static void add_doubles(Sums *sums, double *numbers, int count, int64_t block, const SumKernels *kernels)
+/* Add numbers as doubles. Odd numbers are replaced by 0. After the last number there must be room
+ * for padding. */
+static void add_doubles(Sums *sums, double *numbers, int count, int64_t block,
+                        const SumKernels *kernels)
 {
     double lanes[LANES], powers[3];
     for (int at = 0; at < count; at++) {
@@ -191,16 +210,20 @@ static void add_doubles(Sums *sums, double *numbers, int count, int64_t block, c
         numbers[at] = 0.0;
     for (int at = 0; at < count; at += BLOCK, block++) {
         const int size = count - at < BLOCK ? count - at : BLOCK;
-        kernels->doubles_block(numbers + at, (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES), 1.0, lanes, powers);
+        kernels->doubles_block(numbers + at, (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES),
+                               1.0, lanes, powers);
         add_block(sums, lanes, powers, block);
     }
 }
 
-/* Gather rows in squares of four by four, and return how many rows were done: the last ones may be left. */
-static int64_t gather_squares(uint32_t *to, const char *from, int64_t size, int64_t step, int64_t rows)
+/* Gather rows in squares of four by four, and return how many rows were done: the last ones may be
+ * left. */
+static int64_t gather_squares(uint32_t *to, const char *from, int64_t size, int64_t step,
+                              int64_t rows)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
-    const int64_t whole = rows / 4 * 4, wide = size / 4 * 4;
+    const int64_t whole = rows / 4 * 4;
+    const int64_t wide = size / 4 * 4;
     for (int64_t at = 0; at < wide; at += 4)
         for (int64_t row = 0; row < whole; row += 4) {
             __m128 square[4];
@@ -219,18 +242,20 @@ static int64_t gather_squares(uint32_t *to, const char *from, int64_t size, int6
 #endif
 }
 
-/* Gather rows of a transposed matrix. Neighbours in memory belong to different rows, so all rows are filled together, a tile of each
- * in turn; otherwise each element would load a cache line of its own. */
-static void gather_rows(char *to, const char *from, int64_t size, int64_t step, int64_t rows, size_t item)
+/* Gather rows of a transposed matrix. Neighbours in memory belong to different rows, so all rows
+ * are filled together, a tile of each in turn; otherwise each element would load a cache line of
+ * its own. */
+static void gather_rows(char *to, const char *from, int64_t size, int64_t step, int64_t rows,
+                        size_t item)
 {
-#define GATHER_ROWS(type)                                                                                             \
-    case sizeof(type):                                                                                                \
-        for (int64_t begin = 0; begin < size; begin += TILE) {                                                        \
-            const int64_t end = begin + TILE < size ? begin + TILE : size;                                            \
-            for (int64_t row = 0; row < rows; row++)                                                                  \
-                for (int64_t at = begin; at < end; at++)                                                              \
-                    ((type *)to)[row * size + at] = ((const type *)(from + at * step))[row];                          \
-        }                                                                                                             \
+#define GATHER_ROWS(type)                                                                          \
+    case sizeof(type):                                                                             \
+        for (int64_t begin = 0; begin < size; begin += TILE) {                                     \
+            const int64_t end = begin + TILE < size ? begin + TILE : size;                         \
+            for (int64_t row = 0; row < rows; row++)                                               \
+                for (int64_t at = begin; at < end; at++)                                           \
+                    ((type *)to)[row * size + at] = ((const type *)(from + at * step))[row];       \
+        }                                                                                          \
         break;
     if (item == sizeof(uint32_t)) {
         const int64_t done = gather_squares((uint32_t *)to, from, size, step, rows);
@@ -247,14 +272,17 @@ static void gather_rows(char *to, const char *from, int64_t size, int64_t step, 
 static int64_t transposed_rows(const Order *order, const int64_t index[MOST_AXES], int64_t count)
 {
     const int last = order->dimensions - 1;
-    if (last < 1 || order->item > 8 || index[last] || order->steps[last - 1] != order->item || order->steps[last] == order->item)
+    if (last < 1 || order->item > 8 || index[last] || order->steps[last - 1] != order->item
+        || order->steps[last] == order->item)
         return 0;
-    const int64_t rows = least(count / order->sizes[last], order->sizes[last - 1] - index[last - 1]);
+    const int64_t rows =
+        least(count / order->sizes[last], order->sizes[last - 1] - index[last - 1]);
     return rows > 1 ? rows : 0;
 }
 
 /* Copy the next elements in their logical order, so that they lie side by side. */
-static void gather_next(const Order *order, const char *memory, int64_t index[MOST_AXES], char *to, int count)
+static void gather_next(const Order *order, const char *memory, int64_t index[MOST_AXES], char *to,
+                        int count)
 {
     const int last = order->dimensions - 1;
     const size_t item = (size_t)order->item;
@@ -285,7 +313,7 @@ static void gather_next(const Order *order, const char *memory, int64_t index[MO
     }
 }
 
-/* The exponent by which numbers are scaled, so that float32 holds their fourth power. */
+/* Return the exponent by which numbers are scaled, so that float32 holds their fourth power. */
 static int exponent_of(const Tally *tally)
 {
     int exponent = 0;
@@ -308,7 +336,8 @@ static void fold(const double lanes[2 * LANES], float to[PRIME])
 static void add_narrow(Sums *sums, int kind, const char *from, int count, int is_odd, float *to)
 {
     for (int at = 0; at < count; at += BLOCK)
-        as_floats(kind, from + (int64_t)at * WIDTHS[kind], count - at < BLOCK ? count - at : BLOCK, to + at);
+        as_floats(kind, from + (int64_t)at * WIDTHS[kind], count - at < BLOCK ? count - at : BLOCK,
+                  to + at);
     for (int at = 0; is_odd && at < count; at++)
         if (!(fabsf(to[at]) <= (float)LARGEST)) {
             to[at] = 0.0f;
@@ -330,20 +359,26 @@ static void derive_sums(Sums *sums, const Tally *tally, int axes)
 }
 
 /* Make all sums of a tensor; with `hash` NULL only those of the axes. */
-static void sketch_pieces(const Order *order, const char *memory, const Tally *tally, Sums *sums, Hash *hash)
+static void sketch_pieces(const Order *order, const char *memory, const Tally *tally, Sums *sums,
+                          Hash *hash)
 {
     _Alignas(64) char gathered[PIECE * 8];
     _Alignas(64) double wide[PIECE + 2 * LANES];
-    const int processor = used_processor(), exponent = exponent_of(tally), is_odd = tally->finite != tally->count;
-    const int is_wide = !is_narrow(order->kind) || (tally->finite && (tally->low < -LARGEST || tally->high > LARGEST));
+    const int processor = used_processor();
+    const int exponent = exponent_of(tally);
+    const int is_odd = tally->finite != tally->count;
+    const int is_wide = !is_narrow(order->kind)
+                        || (tally->finite && (tally->low < -LARGEST || tally->high > LARGEST));
     const int is_read_there = order->is_contiguous && order->kind == F4 && !is_wide && !is_odd;
     const int numbers = (is_read_there ? LARGE_PIECE : PIECE) / order->parts;
     const SumKernels *kernels = &KERNELS_OF[processor];
     Place place;
     int64_t index[MOST_AXES] = {0}, block = 0;
     begin_place(&place, order);
-    for (int64_t at = 0; at < order->count; at += numbers, block += numbers * order->parts / BLOCK) {
-        const int elements = (int)least(order->count - at, numbers), count = elements * order->parts;
+    for (int64_t at = 0; at < order->count;
+         at += numbers, block += numbers * order->parts / BLOCK) {
+        const int elements = (int)least(order->count - at, numbers);
+        const int count = elements * order->parts;
         const char *from = memory + at * order->item;
         const void *read = from;
         if (!order->is_contiguous) {
@@ -364,7 +399,8 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
                 read = wide;
             }
             if (hash != NULL)
-                add_floats(sums, read, count, block, exponent, processor, is_read_there ? hash : NULL);
+                add_floats(sums, read, count, block, exponent, processor,
+                           is_read_there ? hash : NULL);
         }
         if (place.count > 1)
             add_axes(sums, &place, read, count, is_wide, kernels);
@@ -374,8 +410,8 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
     derive_sums(sums, is_wide ? NULL : tally, place.count);
 }
 
-/* Let the processor round numbers too small for float32 to 0, since powers of them take a hundred times as long. Return the setting
- * before. */
+/* Let the processor round numbers too small for float32 to 0, since powers of them take a hundred
+ * times as long. Return the setting before. */
 static unsigned flush_small(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -395,7 +431,8 @@ static void restore_small(unsigned before)
 }
 
 /* Release the lock of Python if this takes a while. */
-static void sketch_unlocked(const Order *order, const char *memory, const Tally *tally, Sums *sums, Hash *hash)
+static void sketch_unlocked(const Order *order, const char *memory, const Tally *tally, Sums *sums,
+                            Hash *hash)
 {
     make_weights();
     PyThreadState *saved = order->count > LARGE_ENOUGH ? PyEval_SaveThread() : NULL;
@@ -427,10 +464,13 @@ void sketch_memory(const Order *order, const char *memory, const Tally *tally, S
     finish(order, &sums, &hash, sketch);
 }
 
-/* Tally and sketch contiguous float32 in one pass. 0: some number is odd, and nothing of this counts. */
-static int tally_and_sketch_once(const Order *order, const char *memory, Tally *tally, Sums *sums, Hash *hash)
+/* Tally and sketch contiguous float32 in one pass. 0: some number is odd, and nothing of this
+ * counts. */
+static int tally_and_sketch_once(const Order *order, const char *memory, Tally *tally, Sums *sums,
+                                 Hash *hash)
 {
-    const int processor = used_processor(), numbers = LARGE_PIECE / order->parts;
+    const int processor = used_processor();
+    const int numbers = LARGE_PIECE / order->parts;
     const SumKernels *kernels = &KERNELS_OF[processor];
     Place place;
     int64_t block = 0;
@@ -459,9 +499,11 @@ static int tally_and_sketch_once(const Order *order, const char *memory, Tally *
     return 1;
 }
 
-int tally_and_sketch(const Layout *layout, const Order *order, const char *memory, Tally *tally, Sketch *sketch)
+int tally_and_sketch(const Layout *layout, const Order *order, const char *memory, Tally *tally,
+                     Sketch *sketch)
 {
-    const int is_beyond_cache = order->is_contiguous && order->kind == F4 && order->count * order->parts > 4 * LARGE_PIECE;
+    const int is_beyond_cache =
+        order->is_contiguous && order->kind == F4 && order->count * order->parts > 4 * LARGE_PIECE;
     if (is_beyond_cache && layout->repeats == 1) {
         Sums sums = {.low = INFINITY, .high = -INFINITY};
         Hash hash = {0};
@@ -497,21 +539,24 @@ void sketch_axes(const Order *order, const char *memory, const Tally *tally, Ske
 int is_same_order(const Order *one, const Order *other)
 {
     const size_t used = (size_t)one->dimensions * sizeof(int64_t);
-    return one->kind == other->kind && one->parts == other->parts && one->dimensions == other->dimensions
-           && memcmp(one->sizes, other->sizes, used) == 0 && memcmp(one->steps, other->steps, used) == 0;
+    return one->kind == other->kind && one->parts == other->parts
+           && one->dimensions == other->dimensions && memcmp(one->sizes, other->sizes, used) == 0
+           && memcmp(one->steps, other->steps, used) == 0;
 }
 
-/* (code, parts, bytes of an element, ((size, step), …)) in their logical order, without sizes of one; steps in bytes. */
+/* (code, parts, bytes of an element, ((size, step), …)) in their logical order, without sizes of
+ * one; steps in bytes. */
 int read_order(PyObject *described, Order *order)
 {
     const char *code;
     PyObject *sizes;
-    if (!PyArg_ParseTuple(described, "siiO!", &code, &order->parts, &order->item, &PyTuple_Type, &sizes))
+    if (!PyArg_ParseTuple(described, "siiO!", &code, &order->parts, &order->item, &PyTuple_Type,
+                          &sizes))
         return -1;
     order->kind = kind_of(code);
     order->dimensions = (int)PyTuple_GET_SIZE(sizes);
-    if (order->kind < 0 || order->dimensions > MOST_AXES || order->parts < 1 || order->parts > 2 || order->item < 1
-        || order->item > 16)
+    if (order->kind < 0 || order->dimensions > MOST_AXES || order->parts < 1 || order->parts > 2
+        || order->item < 1 || order->item > 16)
         return PyErr_SetString(PyExc_ValueError, "an order that is not known"), -1;
     order->count = order->is_contiguous = 1;
     for (int axis = order->dimensions - 1; axis >= 0; axis--) {
@@ -526,7 +571,8 @@ int read_order(PyObject *described, Order *order)
     return 0;
 }
 
-/* sketch(address, order, (count, finite, low, high, mean, squares)) → its bytes, as they stand in the journal. */
+/* sketch(address, order, (count, finite, low, high, mean, squares)) → its bytes, as they stand in
+ * the journal. */
 PyObject *sketch_at(PyObject *module, PyObject *args)
 {
     unsigned long long address;
@@ -535,8 +581,8 @@ PyObject *sketch_at(PyObject *module, PyObject *args)
     Tally tally = {0};
     Sketch sketch;
     long long count, finite;
-    if (!PyArg_ParseTuple(args, "KO!(LLdddd)", &address, &PyTuple_Type, &described, &count, &finite, &tally.low,
-                          &tally.high, &tally.mean, &tally.squares)
+    if (!PyArg_ParseTuple(args, "KO!(LLdddd)", &address, &PyTuple_Type, &described, &count, &finite,
+                          &tally.low, &tally.high, &tally.mean, &tally.squares)
         || read_order(described, &order) < 0)
         return NULL;
     tally.count = count;

@@ -6,7 +6,8 @@
 
 #define MOST_AXES 8
 
-/* The elements of a tensor in their logical order: the last axis innermost, without axes of one element. */
+/* The elements of a tensor in their logical order: the last axis innermost, without axes of one
+ * element. */
 typedef struct {
     int kind;        /* of the numbers: an index of KINDS in tally.c */
     int parts, item; /* numbers of an element, and its bytes */
@@ -25,13 +26,19 @@ typedef struct {
     int64_t odd;      /* numbers that are not finite or too large, which are in no sum */
 } Sketch;
 
+/* Read an order from the tuple that statistics/sketch.py makes. */
 int read_order(PyObject *described, Order *order);
-void sketch_memory(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
-/* The same for a sketch that was made of the same numbers in the same flat order: make the sums of other axes. */
-void sketch_axes(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
-/* Tally and sketch numbers, reading them once if they are many. 0: numbers too large for double precision. */
-int tally_and_sketch(const Layout *layout, const Order *order, const char *memory, Tally *tally, Sketch *sketch);
-int write_sketch(ValueFields *fields, int64_t number, const Sketch *sketch); /* into the journal */
 int is_same_order(const Order *one, const Order *other);
+
+/* Make the sketch of numbers in memory. `tally` has their statistics. */
+void sketch_memory(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
+/* Change a sketch into that of the same numbers in the same flat order, but with other axes. */
+void sketch_axes(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
+/* Make the statistics and the sketch, reading the numbers once if they are many. 0: the numbers are
+ * too large for double precision. */
+int tally_and_sketch(const Layout *layout, const Order *order, const char *memory, Tally *tally,
+                     Sketch *sketch);
+/* Write a sketch into the journal. */
+int write_sketch(ValueFields *fields, int64_t number, const Sketch *sketch);
 
 #endif

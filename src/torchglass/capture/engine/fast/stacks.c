@@ -4,18 +4,19 @@
  *
  * with the frames from the caller up to the anchor, the frame of the nearest open event.
  */
-#include "fast.h"
+#include "following.h"
 
-#define STACK_ROW 7 /* a kind of row (journal/layout.py) */
-#define NEAR 16 /* frames; longer walks are left to Python, which sets milestones (milestones.py) */
+#define STACK_ROW 7  /* a kind of row (journal/layout.py) */
+#define NEAR      16 /* frames; Python does longer walks, and sets milestones (milestones.py) */
 
 static int64_t ask_python(Engine *engine, Log *log, PyFrameObject *frame)
 {
     PyObject *caller = frame == NULL ? Py_None : (PyObject *)frame;
-    return as_number(PyObject_CallFunction(engine->find_stack, "LLO", log->anchor, log->base, caller));
+    return as_number(
+        PyObject_CallFunction(engine->find_stack, "LLO", log->anchor, log->base, caller));
 }
 
-/* The frame `count` frames above another, owned. */
+/* Return the frame `count` frames above another, owned. */
 static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
 {
     PyFrameObject *each = (PyFrameObject *)Py_NewRef((PyObject *)frame);
@@ -27,29 +28,45 @@ static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
     return each;
 }
 
-/* The number of a code object. Python writes a row for a new one, and needs its frame for that. */
-static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *frame, Py_ssize_t above)
+/* Return the number of a code object. Python writes a row for a new one, and needs its frame for
+ * that. */
+static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *frame,
+                              Py_ssize_t above)
 {
-    PyObject *known = PyDict_GetItemWithError(engine->codes_kept, address); /* borrowed: (code, number) */
+    /* borrowed: (code, number) */
+    PyObject *known = PyDict_GetItemWithError(engine->codes_kept, address);
     if (known != NULL)
         return PyLong_AsLongLong(PyTuple_GET_ITEM(known, 1));
     PyFrameObject *its_frame = PyErr_Occurred() ? NULL : frame_above(frame, above);
     if (its_frame == NULL)
         return FAILED;
-    const int64_t number = as_number(PyObject_CallOneArg(engine->code_number, (PyObject *)its_frame));
+    const int64_t number =
+        as_number(PyObject_CallOneArg(engine->code_number, (PyObject *)its_frame));
     Py_DECREF(its_frame);
     return number;
 }
 
+/* Find the outer loops of a new stack (rounds.py). */
+static int meet_stack(Engine *engine, PyObject *number, PyObject *key)
+{
+    PyObject *done = PyObject_CallFunctionObjArgs(engine->meet_stack, number, key, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 /* Give a new stack a number (stack.py: _add). */
-static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *words, Py_ssize_t length)
+static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *words,
+                         Py_ssize_t length)
 {
     char row[(2 * NEAR + 1) * (LONGEST_NUMBER + 2) + 2], *end = row;
-    PyObject *key = PyTuple_New(length), *number = NULL;
+    PyObject *key = PyTuple_New(length);
+    PyObject *number = NULL;
     for (Py_ssize_t at = 0; key != NULL && at < length; at++) {
         PyObject *word = PyLong_FromLongLong(words[at]);
         /* Words at odd places are addresses of code objects, which Python calls their `id`. */
-        int64_t shown = word == NULL ? FAILED : at % 2 == 0 ? words[at] : number_of_code(engine, word, frame, at / 2);
+        int64_t shown = word == NULL  ? FAILED
+                        : at % 2 == 0 ? words[at]
+                                      : number_of_code(engine, word, frame, at / 2);
         if (shown == FAILED) {
             Py_XDECREF(word);
             Py_DECREF(key);
@@ -66,14 +83,101 @@ static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *wo
     *end++ = ']';
     number = Py_XNewRef(PyDict_GetItemWithError(engine->stack_ids, key));
     if (number == NULL && !PyErr_Occurred() && (number = PyIter_Next(engine->stack_numbers)) != NULL
-        && (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), row, end - row) < 0
+        && (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), row,
+                            end - row)
+                < 0
+            || meet_stack(engine, number, key) < 0
             || PyDict_SetItem(engine->stack_ids, key, number) < 0))
         Py_CLEAR(number);
     Py_DECREF(key);
     return as_number(number);
 }
 
-int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words, Py_ssize_t length)
+/* ---------------------------------------------------------------- rounds of outer loops */
+
+/* Fields of the loops that Python finds around a stack, and of their heads (rounds.py). */
+enum { DISTANCE, HEAD };
+enum { HEAD_LINE, HEAD_COLUMN, HEAD_NAMES, HEAD_SLOTS };
+
+static uint64_t mixed_with(uint64_t mixed, const void *pointer)
+{
+    return (mixed ^ (uintptr_t)pointer) * UINT64_C(0x9E3779B97F4A7C15) + 1;
+}
+
+/* Mix in the objects that the names of a head refer to. Return 0 if they cannot be read here. */
+static uint64_t mixed_with_names(uint64_t mixed, PyFrameObject *frame, PyObject *head)
+{
+    PyObject *names = PyTuple_GET_ITEM(head, HEAD_NAMES);
+    PyObject *slots = PyTuple_GET_ITEM(head, HEAD_SLOTS);
+    if (PyTuple_GET_SIZE(slots) > 0) {
+        if (!is_readable)
+            return 0;
+        for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(slots); at++) {
+            Py_ssize_t slot = PyLong_AsSsize_t(PyTuple_GET_ITEM(slots, at));
+            mixed = mixed_with(mixed, first_slot(frame)[slot]);
+        }
+        return mixed;
+    }
+    PyObject *globals = PyFrame_GetGlobals(frame);
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(names); at++)
+        mixed = mixed_with(mixed, PyDict_GetItem(globals, PyTuple_GET_ITEM(names, at)));
+    Py_DECREF(globals);
+    return mixed;
+}
+
+/* Return a number that changes when a head of one of these loops has assigned other objects. 0: it
+ * cannot be read here. */
+static uint64_t objects_of_heads(PyFrameObject *innermost, PyObject *loops)
+{
+    uint64_t mixed = 1;
+    Py_ssize_t above = 0;
+    PyFrameObject *frame = frame_above(innermost, 0);
+    for (Py_ssize_t at = 0; mixed != 0 && at < PyTuple_GET_SIZE(loops); at++) {
+        PyObject *loop = PyTuple_GET_ITEM(loops, at);
+        Py_ssize_t distance = PyLong_AsSsize_t(PyTuple_GET_ITEM(loop, DISTANCE));
+        PyFrameObject *with_loop = frame_above(frame, distance - above);
+        Py_DECREF(frame);
+        frame = with_loop;
+        if (frame == NULL)
+            return 0;
+        above = distance;
+        mixed = mixed_with_names(mixed_with(mixed, frame), frame, PyTuple_GET_ITEM(loop, HEAD));
+    }
+    Py_DECREF(frame);
+    return mixed;
+}
+
+/* Most events are in the same rounds as the event before, which C finds out by itself. */
+int look_at_rounds(Engine *engine, Log *log, PyFrameObject *frame, int64_t stack, int64_t at)
+{
+    /* An op that a function made has the function's frame, which was looked at for the function. */
+    if (frame == NULL || (long long)(intptr_t)frame == log->anchor
+        || PyDict_GET_SIZE(engine->watched_stacks) == 0)
+        return 0;
+    PyObject *number = PyLong_FromLongLong(stack);
+    if (number == NULL)
+        return -1;
+    int status = 0;
+    /* borrowed */
+    PyObject *loops = PyDict_GetItemWithError(engine->watched_stacks, number);
+    if (loops != NULL) {
+        uint64_t heads = objects_of_heads(frame, loops);
+        if (heads == 0 || heads != log->heads) {
+            long long last = log->heads == 0 ? NONE : log->looked_at;
+            PyObject *done = PyObject_CallFunction(engine->look_at_rounds, "OOOLL", log, frame, number,
+                                                   (long long)at, last);
+            status = done == NULL ? -1 : 0;
+            Py_XDECREF(done);
+        }
+        log->heads = heads;
+        log->looked_at = at;
+    }
+    Py_DECREF(number);
+    return PyErr_Occurred() ? -1 : status;
+}
+
+int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words,
+                       Py_ssize_t length)
 {
     uint64_t hash;
     int64_t number = table_find(&engine->stacks, words, length, &hash);
@@ -102,7 +206,8 @@ int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame)
             number = table_find(&engine->stacks, words, length, &hash);
             if (number != NONE)
                 return number;
-            number = frame == NULL ? ask_python(engine, log, frame) : add_stack(engine, frame, words, length);
+            number = frame == NULL ? ask_python(engine, log, frame)
+                                   : add_stack(engine, frame, words, length);
             if (number != FAILED && table_add(&engine->stacks, words, length, hash, number) < 0)
                 return FAILED;
             return number;

@@ -23,7 +23,8 @@ int64_t table_find(const Table *table, const int64_t *words, Py_ssize_t length, 
     *hash = hash_of(words, length);
     if (table->slots == NULL)
         return NONE;
-    for (Py_ssize_t at = (Py_ssize_t)(*hash & (uint64_t)table->mask);; at = (at + 1) & table->mask) {
+    for (Py_ssize_t at = (Py_ssize_t)(*hash & (uint64_t)table->mask);;
+         at = (at + 1) & table->mask) {
         const struct slot *slot = &table->slots[at];
         if (slot->hash == 0)
             return NONE;

@@ -1,15 +1,19 @@
-/* The trace functions of a thread (capture/variables/settrace.py: _make_tracer) and of one followed call (_make_local).
+/* The trace functions of a thread (capture/variables/settrace.py: _make_tracer) and of one followed
+ * call (_make_local).
  *
- * They are set by sys.settrace and frame.f_trace, as trace functions written in Python are, so that debuggers and other
- * threads see no difference. Most calls are not followed and most lines store nothing: these end here. For the others
- * following.c inspects what the line has stored. Instructions, returns and exceptions are handled in Python. A signal handler
- * cannot raise in the middle of this code: Python runs handlers only between bytecode instructions.
+ * They are set by sys.settrace and frame.f_trace, as trace functions written in Python are, so that
+ * debuggers and other threads see no difference. Most calls are not followed and most lines store
+ * nothing: these end here. For the others following.c inspects what the line has stored.
+ * Instructions, returns and exceptions are handled in Python. A signal handler cannot raise in the
+ * middle of this code: Python runs handlers only between bytecode instructions.
  */
 #include "following.h"
 #include "structmember.h"
 
 /* Names of attributes. */
-static struct { PyObject *closed, *fault, *line, *release_thread; } names;
+static struct {
+    PyObject *closed, *fault, *line, *release_thread;
+} names;
 
 typedef struct {
     PyObject_HEAD
@@ -19,7 +23,8 @@ typedef struct {
     PyObject *on_other; /* handles all events but lines */
     PyObject *follow;   /* switches between lines and instructions */
     Call *call;
-    char always;        /* the code has variables that other code may change: inspect them after every line */
+    /* the code has variables that other code may change: inspect them after every line */
+    char always;
 } Local;
 
 /* The trace function of a thread; Python calls it when a call begins. */
@@ -27,14 +32,15 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *core, *engine;
-    PyObject *plans;   /* the engine's dict: id of a code object -> its plan, or None if it is not followed */
+    /* the engine's dict: id of a code object -> its plan, or None if it is not followed */
+    PyObject *plans;
     PyObject *begin;   /* begins a followed call: (core, frame, plan) */
     PyObject *unknown; /* passed as the plan of code that is new */
     PyObject *dict;
 } Tracer;
 
-/* Hand the exception that is set to Engine.fault: an error of ours costs one event, an exception that a signal handler of the
- * program raised is passed on. */
+/* Hand the exception that is set to Engine.fault: an error of ours costs one event, an exception
+ * that a signal handler of the program raised is passed on. */
 static PyObject *report_fault(PyObject *engine)
 {
     PyObject *error = take_error();
@@ -45,7 +51,8 @@ static PyObject *report_fault(PyObject *engine)
     return done;
 }
 
-/* Inspect what the line before has stored, and switch between lines and instructions if the next line (`exact`) needs it. */
+/* Inspect what the line before has stored, and switch between lines and instructions if the next
+ * line (`exact`) needs it. */
 static int after_line(Local *local, PyObject *action, int exact, PyFrameObject *frame)
 {
     Call *call = local->call;
@@ -58,10 +65,11 @@ static int after_line(Local *local, PyObject *action, int exact, PyFrameObject *
         return -1;
     if (exact == call->is_exact && !is_set(call->error))
         return 0;
-    return as_done(PyObject_CallFunctionObjArgs(local->follow, call, frame, exact ? Py_True : Py_False, NULL));
+    return as_done(
+        PyObject_CallFunctionObjArgs(local->follow, call, frame, exact ? Py_True : Py_False, NULL));
 }
 
-/* Whether there is nothing to inspect after a line. */
+/* Return whether there is nothing to inspect after a line. */
 static int is_idle(const Local *local, PyObject *action)
 {
     if (!is_set(action))
@@ -75,7 +83,8 @@ static PyObject *on_line(Local *local, PyFrameObject *frame)
 {
     Call *call = local->call;
     PyObject *line = PyLong_FromLong(PyFrame_GetLineNumber(frame));
-    PyObject *next = line == NULL ? NULL : PyDict_GetItemWithError(local->lines, line); /* borrowed from the plan's table */
+    /* borrowed from the plan's table */
+    PyObject *next = line == NULL ? NULL : PyDict_GetItemWithError(local->lines, line);
     Py_XDECREF(line);
     if (next == NULL && PyErr_Occurred())
         return report_fault(call->engine);
@@ -94,9 +103,11 @@ static PyObject *on_line(Local *local, PyFrameObject *frame)
 /* All events but lines: settrace.py, _on_other. */
 static PyObject *on_other(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
 {
-    PyObject *pair = PyTuple_Pack(2, event, argument), *result = NULL;
+    PyObject *pair = PyTuple_Pack(2, event, argument);
+    PyObject *result = NULL;
     if (pair != NULL)
-        result = PyObject_CallFunctionObjArgs(local->on_other, local->core, local->call, frame, pair, NULL);
+        result = PyObject_CallFunctionObjArgs(local->on_other, local->core, local->call, frame,
+                                              pair, NULL);
     Py_XDECREF(pair);
     return result == NULL ? report_fault(local->call->engine) : result;
 }
@@ -116,7 +127,7 @@ static PyObject *local_call(PyObject *self, PyObject *const *args, size_t flags,
     }
     if (local->call == NULL || !is_ready((PyObject *)local->call))
         Py_RETURN_NONE; /* the garbage collector has cleared it */
-    Py_INCREF(local); /* the frame may drop its reference while this runs */
+    Py_INCREF(local);   /* the frame may drop its reference while this runs */
     PyObject *result;
     if (args[1] == names.line || is_event(args[1], "line"))
         result = on_line(local, (PyFrameObject *)args[0]);
@@ -153,7 +164,8 @@ static void local_dealloc(Local *local)
     Py_TYPE(local)->tp_free((PyObject *)local);
 }
 
-static Local *new_local(PyTypeObject *type, PyObject *core, PyObject *call, PyObject *lines, PyObject *on_other, PyObject *follow)
+static Local *new_local(PyTypeObject *type, PyObject *core, PyObject *call, PyObject *lines,
+                        PyObject *on_other, PyObject *follow)
 {
     Local *local = (Local *)type->tp_alloc(type, 0);
     if (local != NULL) {
@@ -172,7 +184,8 @@ static PyObject *local_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *core, *call, *lines, *on_other, *follow;
     int always;
-    if (!PyArg_ParseTuple(args, "OO!O!pOO", &core, &CallType, &call, &PyDict_Type, &lines, &always, &on_other, &follow))
+    if (!PyArg_ParseTuple(args, "OO!O!pOO", &core, &CallType, &call, &PyDict_Type, &lines, &always,
+                          &on_other, &follow))
         return NULL;
     Local *local = new_local(type, core, call, lines, on_other, follow);
     if (local != NULL) {
@@ -194,7 +207,8 @@ static PyTypeObject LocalType = {
     .tp_clear = (inquiry)local_clear,
 };
 
-/* The plan for a frame's code: None if it is not followed, `unknown` if it is new. Borrowed; NULL with an exception. */
+/* Return the plan for a frame's code: None if it is not followed, `unknown` if it is new.
+ * Borrowed; NULL with an exception. */
 static PyObject *plan_of(const Tracer *tracer, PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
@@ -228,7 +242,7 @@ static PyObject *tracer_call(PyObject *self, PyObject *const *args, size_t flags
     }
     if (tracer->core == NULL)
         Py_RETURN_NONE; /* the garbage collector has cleared it */
-    Py_INCREF(tracer); /* the thread may drop its reference while this runs */
+    Py_INCREF(tracer);  /* the thread may drop its reference while this runs */
     PyObject *local = begin_call(tracer, (PyFrameObject *)args[0]);
     if (local == NULL)
         local = report_fault(tracer->engine);
@@ -276,7 +290,8 @@ static PyObject *tracer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)tracer;
 }
 
-static PyGetSetDef tracer_attributes[] = {{"__dict__", PyObject_GenericGetDict, NULL, NULL, NULL}, {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef tracer_attributes[] = {{"__dict__", PyObject_GenericGetDict, NULL, NULL, NULL},
+                                          {NULL, NULL, NULL, NULL, NULL}};
 
 static PyTypeObject TracerType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Tracer",
@@ -296,7 +311,9 @@ static PyTypeObject TracerType = {
 int tracing_ready(PyObject *module)
 {
     const AttributeName all[] = {
-        {&names.closed, "closed"}, {&names.fault, "fault"}, {&names.line, "line"},
+        {&names.closed, "closed"},
+        {&names.fault, "fault"},
+        {&names.line, "line"},
         {&names.release_thread, "release_thread"},
     };
     if (INTERN_NAMES(all) < 0)

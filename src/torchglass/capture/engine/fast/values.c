@@ -1,14 +1,16 @@
-/* Tells tensors apart (value_table.py): identity by address and weak reference, version, metadata.
+/* The table of known tensors (value_table.py): which value a tensor holds now.
  *
- * A value is passed around packed into one integer: its number in the low bits, the row of its metadata above. Each known
- * tensor has an entry (Living) whose `version` says in which of these states it is:
+ * A value is passed around packed into one integer: its number in the low bits, the row of its
+ * metadata above. Each known tensor has an entry (Living). Its `version` says which state it is in:
  *
- *   v >= 0             known: while torch counts this version, the tensor is the same value.
- *   PENDING            an op made or wrote it. Its version and requires_grad are final only when autograd has returned.
- *                      The next use completes it (complete_pending) and keeps its number.
- *   CHANGED            something may have changed it without counting a version: the next use is a new value.
- *   READ_IN_PYTHON...  C could not read it (a subclass, an inference tensor): Python did, and keeps its version here
- *                      (fast/value_table.py).
+ *   v >= 0             known: while torch counts this version, the tensor is the same value
+ *   PENDING            an op made or wrote it. Its version and requires_grad are final only when
+ *                      autograd has returned. The next use completes it (complete_pending) and
+ *                      keeps its number.
+ *   CHANGED            something may have changed it without counting a version, so the next use
+ *                      is a new value
+ *   READ_IN_PYTHON...  C could not read it (a subclass, an inference tensor). Python did, and keeps
+ *                      its version here (fast/value_table.py).
  */
 #include "fast.h"
 
@@ -16,7 +18,8 @@ enum { CHANGED = -2, PENDING = -3 }; /* in place of a version, as in value_table
 
 /* ---------------------------------------------------------------- the table of known tensors
  *
- * Open addressing by the tensor's address; an entry stays when its tensor dies, until the address is used again. */
+ * Open addressing by the tensor's address; an entry stays when its tensor dies, until the address
+ * is used again. */
 
 static Py_ssize_t place_of(const Engine *engine, const PyObject *tensor)
 {
@@ -32,7 +35,8 @@ static int is_alive(const Living *known)
     return known->ref != NULL && refers_to(known->ref, known->tensor);
 }
 
-/* Return the entry of this very object; NULL if it is new. A call into Python may move the table: then ask again. */
+/* Return the entry of this very object; NULL if it is new. A call into Python may move the table:
+ * then ask again. */
 static Living *find_living(const Engine *engine, const PyObject *tensor)
 {
     if (engine->living == NULL)
@@ -44,12 +48,14 @@ static Living *find_living(const Engine *engine, const PyObject *tensor)
 /* Make the table larger, without the entries of dead tensors. */
 static int grow_living(Engine *engine)
 {
-    /* Weak references of dead tensors, dropped at the end, since that may run code. The list is made first: making it may start
-     * the garbage collector, and a finalizer that uses tensors may move the table. */
+    /* Weak references of dead tensors, dropped at the end, since that may run code. The list is
+     * made first: making it may start the garbage collector, and a finalizer that uses tensors may
+     * move the table. */
     PyObject *gone = PyList_New(0);
     if (gone == NULL)
         return -1;
-    Py_ssize_t alive = 0, old_size = engine->living == NULL ? 0 : engine->living_mask + 1;
+    Py_ssize_t alive = 0;
+    Py_ssize_t old_size = engine->living == NULL ? 0 : engine->living_mask + 1;
     Living *old = engine->living;
     for (Py_ssize_t at = 0; at < old_size; at++)
         alive += old[at].tensor != NULL && is_alive(&old[at]);
@@ -74,7 +80,8 @@ static int grow_living(Engine *engine)
         } else {
             if (old[at].ref != NULL && PyList_Append(gone, old[at].ref) < 0)
                 PyErr_Clear();
-            Py_XDECREF(old[at].ref); /* runs no code: `gone` has a reference too, or the tensor is dead */
+            /* runs no code: `gone` has a reference too, or the tensor is dead */
+            Py_XDECREF(old[at].ref);
         }
     }
     PyMem_Free(old);
@@ -83,18 +90,21 @@ static int grow_living(Engine *engine)
 }
 
 /* Write the entry of a tensor; `had_grad` and `before` matter while it is pending only. */
-static int set_living(Engine *engine, PyObject *tensor, int64_t value, int64_t version, int had_grad, int64_t before)
+static int set_living(Engine *engine, PyObject *tensor, int64_t value, int64_t version,
+                      int had_grad, int64_t before)
 {
     PyObject *ref = PyWeakref_NewRef(tensor, NULL);
-    if (ref == NULL || (2 * (engine->living_count + 1) > (engine->living == NULL ? 0 : engine->living_mask + 1)
-                        && grow_living(engine) < 0)) {
+    if (ref == NULL
+        || (2 * (engine->living_count + 1) > (engine->living == NULL ? 0 : engine->living_mask + 1)
+            && grow_living(engine) < 0)) {
         Py_XDECREF(ref);
         return -1;
     }
     Living *known = &engine->living[place_of(engine, tensor)];
     PyObject *old_ref = known->ref;
     int64_t measured = 0;
-    if (known->tensor == tensor && is_alive(known)) /* else the entry was of a dead tensor at this address */
+    if (known->tensor == tensor
+        && is_alive(known)) /* else the entry was of a dead tensor at this address */
         measured = known->measured;
     engine->living_count += known->tensor == NULL;
     *known = (Living){tensor, ref, value, version, (char)had_grad, before, measured};
@@ -115,7 +125,8 @@ void living_clear(Engine *engine)
 
 /* ---------------------------------------------------------------- reading tensors */
 
-static int write_value(Engine *engine, int64_t number, int64_t version, int64_t address, int64_t before, int64_t row)
+static int write_value(Engine *engine, int64_t number, int64_t version, int64_t address,
+                       int64_t before, int64_t row)
 {
     ValueFields *fields = engine->values;
     volatile int64_t *words = (volatile int64_t *)entry_at(fields, number, VALUE_BYTES);
@@ -126,8 +137,9 @@ static int write_value(Engine *engine, int64_t number, int64_t version, int64_t 
         words[3] = row + 1; /* last: a reader takes an entry for complete when this is not 0 */
         return 0;
     }
-    return as_done(PyObject_CallFunction(engine->write_value, "LLLLL", (long long)number, (long long)version,
-                                           (long long)address, (long long)before, (long long)row));
+    return as_done(PyObject_CallFunction(engine->write_value, "LLLLL", (long long)number,
+                                         (long long)version, (long long)address, (long long)before,
+                                         (long long)row));
 }
 
 static int64_t read_in_python(Engine *engine, PyObject *tensor)
@@ -135,8 +147,8 @@ static int64_t read_in_python(Engine *engine, PyObject *tensor)
     return as_number(PyObject_CallOneArg(engine->value_of_unusual, tensor));
 }
 
-/* C could not read this tensor: drop torch's exception and let Python read it. An exception of one of the program's signal
- * handlers is passed on. */
+/* C could not read this tensor: drop torch's exception and let Python read it. An exception of one
+ * of the program's signal handlers is passed on. */
 static int64_t fall_back_to_python(Engine *engine, PyObject *tensor)
 {
     return drop_own_error(engine) < 0 ? FAILED : read_in_python(engine, tensor);
@@ -144,7 +156,8 @@ static int64_t fall_back_to_python(Engine *engine, PyObject *tensor)
 
 /* ---------------------------------------------------------------- values */
 
-/* Complete a pending value: autograd has returned, so version and requires_grad are final. Its number stays. */
+/* Complete a pending value: autograd has returned, so version and requires_grad are final. Its
+ * number stays. */
 static int64_t complete_pending(Engine *engine, PyObject *tensor, const Living *pending)
 {
     const int64_t before = pending->before;
@@ -182,7 +195,8 @@ int64_t plain_value_of(Engine *engine, PyObject *tensor)
     int64_t address, row = read_meta(engine, tensor, &address);
     if (row == FAILED)
         return fall_back_to_python(engine, tensor);
-    int64_t number = engine->next_value++, value = number | row << NUMBER_BITS;
+    int64_t number = engine->next_value++;
+    int64_t value = number | row << NUMBER_BITS;
     if (set_living(engine, tensor, value, version, 0, NONE) < 0)
         return FAILED;
     return write_value(engine, number, version, address, before, row) < 0 ? FAILED : value;
@@ -190,7 +204,8 @@ int64_t plain_value_of(Engine *engine, PyObject *tensor)
 
 int64_t value_of(Engine *engine, PyObject *tensor)
 {
-    return is_plain_tensor(tensor) ? plain_value_of(engine, tensor) : read_in_python(engine, tensor);
+    return is_plain_tensor(tensor) ? plain_value_of(engine, tensor)
+                                   : read_in_python(engine, tensor);
 }
 
 /* Give a tensor that an op made or wrote a new value, pending until autograd has returned. */
@@ -201,7 +216,8 @@ static int64_t begin_pending(Engine *engine, PyObject *tensor, int64_t before)
     const int grad = row == FAILED ? -1 : grad_of(tensor);
     if (grad < 0)
         return FAILED;
-    int64_t number = engine->next_value++, value = number | row << NUMBER_BITS;
+    int64_t number = engine->next_value++;
+    int64_t value = number | row << NUMBER_BITS;
     if (set_living(engine, tensor, value, PENDING, grad, before) < 0)
         return FAILED;
     return write_value(engine, number, version, address, before, row) < 0 ? FAILED : value;
@@ -219,7 +235,7 @@ int64_t value_after_op(Engine *engine, PyObject *tensor)
     return value_of(engine, tensor);
 }
 
-/* ---------------------------------------------------------------- methods of Engine, called by Python */
+/* ---------------------------------------------------------- methods of Engine, called by Python */
 
 static PyObject *as_object(int64_t value)
 {
@@ -289,7 +305,8 @@ void forget_measurement(Engine *engine, PyObject *object)
         known->measured = 0;
 }
 
-/* begin_pending(tensor): an op has written into it. False: C cannot read it, and nothing was done. */
+/* begin_pending(tensor): an op has written into it. False: C cannot read it, and nothing was done.
+ */
 PyObject *engine_begin_pending(Engine *engine, PyObject *tensor)
 {
     const Living *known = find_living(engine, tensor);
@@ -306,7 +323,8 @@ PyObject *engine_begin_pending(Engine *engine, PyObject *tensor)
 static PyObject *list_living(Engine *engine, int all)
 {
     PyObject *found = PyList_New(0);
-    for (Py_ssize_t at = 0; found != NULL && engine->living != NULL && at <= engine->living_mask; at++) {
+    for (Py_ssize_t at = 0; found != NULL && engine->living != NULL && at <= engine->living_mask;
+         at++) {
         const Living *known = &engine->living[at];
         if (known->tensor != NULL && is_alive(known) && (all || known->version == PENDING)
             && PyList_Append(found, known->tensor) < 0)
@@ -330,7 +348,8 @@ PyObject *engine_remember(Engine *engine, PyObject *args)
 {
     PyObject *object;
     long long value, version;
-    if (!PyArg_ParseTuple(args, "OLL", &object, &value, &version) || set_living(engine, object, value, version, 0, NONE) < 0)
+    if (!PyArg_ParseTuple(args, "OLL", &object, &value, &version)
+        || set_living(engine, object, value, version, 0, NONE) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
