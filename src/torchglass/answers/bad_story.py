@@ -107,18 +107,20 @@ def story_of(trace: Recorded, found: Found) -> FirstBad:
 def _heading(trace: Recorded, found: Found) -> str:
     value = found.values[0]
     what = _badness(value.stats)
+    called = clean(found.event.name)
+    name = _operand(found.event, value)
+    if found.came_in and _is_after_gap(trace, found.event):
+        where = f"{name} of {called}"
+        if value in found.event.outputs:
+            where = f"the result of {called}"
+        return f"{what} first seen in {where}: {NOT_KEPT}"
     if found.came_in:
-        name = _operand(found.event, value)
-        if _is_after_gap(trace, found.event):
-            called = clean(found.event.name)
-            if value in found.event.outputs:
-                where = f"the result of {called}"
-            else:
-                where = f"{name} of {called}"
-            return f"{what} first seen in {where}: {NOT_KEPT}"
-        return f"{what} came in with {name} of {clean(found.event.name)}: it was so when it was first seen"
+        return f"{what} came in with {name} of {called}: it was so when it was first seen"
+    text = f"{what} from {clean(found.event.name)}"
     hint = hint_of(found.event)
-    return f"{what} from {clean(found.event.name)}" + (f": {hint}" if hint else "")
+    if hint:
+        return f"{text}: {hint}"
+    return text
 
 
 def _is_after_gap(trace: Recorded, event: Event) -> bool:
@@ -134,12 +136,20 @@ def _badness(stats: Stats | None) -> str:
 
 def _written_in(event: Event) -> str:
     """Return ``out = scores.softmax(-1) in Net (blocks.0.attn)``."""
-    parts = [expression_of(event, event.module or "") if event.code else clean(event.name)]
+    text = _expression_or_name(event)
     if event.root is not None:
-        parts.append(f"in {clean(event.root)}{f' ({clean(event.module)})' if event.module else ''}")
+        text += f" in {clean(event.root)}"
+        if event.module:
+            text += f" ({clean(event.module)})"
     if event.phase == "backward":
-        parts.append("in backward")
-    return " ".join(parts)
+        text += " in backward"
+    return text
+
+
+def _expression_or_name(event: Event) -> str:
+    if event.code:
+        return expression_of(event, event.module or "")
+    return clean(event.name)
 
 
 def _forward(trace: Recorded, event: Event) -> list[Evidence]:
@@ -154,17 +164,16 @@ def _forward(trace: Recorded, event: Event) -> list[Evidence]:
 
 def _operand(event: Event, value: Value) -> str:
     """Return the name by which the program calls an input."""
-    for index, each in enumerate(event.inputs):
-        if (
-            each.id == value.id
-            and len(event.operands) == len(event.inputs)
-            and event.operands[index]
-        ):
-            return one_line(event.operands[index])
-    return (
-        clean(next((each.role for each in event.inputs if each.id == value.id), value.role))
-        or "an input"
-    )
+    if len(event.operands) == len(event.inputs):
+        for taken, operand in zip(event.inputs, event.operands, strict=True):
+            if taken.id == value.id and operand:
+                return one_line(operand)
+    role = value.role
+    for taken in event.inputs:
+        if taken.id == value.id:
+            role = taken.role
+            break
+    return clean(role) or "an input"
 
 
 def _takes(trace: Recorded, found: Found) -> list[Evidence]:
@@ -189,13 +198,9 @@ def _taken(trace: Recorded, event: Event, value: Value) -> Evidence:
     if maker.kind == "op" and maker.parent is not None:
         # The function around an op has the expression.
         function = trace.event(maker.parent)
-        if any(each.id == value.id for each in function.outputs):
+        if any(given.id == value.id for given in function.outputs):
             maker = function
-    if maker.code:
-        written = expression_of(maker, maker.module or "")
-    else:
-        written = clean(maker.name)
-    return Evidence(f"{text}, from {written}", maker.id, maker.location, "input")
+    return Evidence(f"{text}, from {_expression_or_name(maker)}", maker.id, maker.location, "input")
 
 
 def _described(trace: Recorded, value: Value) -> str:
@@ -296,9 +301,10 @@ def hint_of(event: Event) -> str:
 
 def _first_finite(event: Event) -> Value | None:
     """Return the first input that has finite numbers."""
-    return next(
-        (value for value in event.inputs if value.stats is not None and value.stats.finite), None
-    )
+    for value in event.inputs:
+        if value.stats is not None and value.stats.finite:
+            return value
+    return None
 
 
 def _of_small(what: str, zero_is_bad: bool) -> Hint:
@@ -319,19 +325,25 @@ def _of_small(what: str, zero_is_bad: bool) -> Hint:
 
 def _division(event: Event) -> str:
     """Return the hint of ``a / b``, where one of the two may be a number."""
-    first, second = _FIRST_NUMBER.match(event.args), _SECOND_NUMBER.match(event.args)
-    is_reversed = base_name(event) in DIVISIONS_REVERSED
+    first_number = _FIRST_NUMBER.match(event.args)
+    second_number = _SECOND_NUMBER.match(event.args)
+    if not event.inputs:
+        return ""
+    first = _zeros(event.inputs[0])
     if len(event.inputs) > 1:
-        operands = [_is_zero(event.inputs[0]), _is_zero(event.inputs[1])]
-    elif event.inputs and first is not None:
-        operands = [_is_number_zero(first[0]), _is_zero(event.inputs[0])]
-    elif event.inputs and second is not None:
-        operands = [_is_zero(event.inputs[0]), _is_number_zero(second[1])]
+        second = _zeros(event.inputs[1])
+    elif first_number is not None:
+        second = first
+        first = _zeros_of_number(first_number[0])
+    elif second_number is not None:
+        second = _zeros_of_number(second_number[1])
     else:
         return ""
-    if is_reversed:
-        operands.reverse()
-    dividend, divisor = operands
+    dividend = first
+    divisor = second
+    if base_name(event) in DIVISIONS_REVERSED:
+        dividend = second
+        divisor = first
     if divisor == "":
         return ""
     if dividend == "all":
@@ -339,7 +351,7 @@ def _division(event: Event) -> str:
     return "division by 0"
 
 
-def _is_zero(value: Value) -> str:
+def _zeros(value: Value) -> str:
     """Return how many numbers are 0: "all", "some" or "" for none."""
     if value.stats is None or not value.stats.zeros:
         return ""
@@ -348,14 +360,15 @@ def _is_zero(value: Value) -> str:
     return "some"
 
 
-def _is_number_zero(text: str) -> str:
+def _zeros_of_number(text: str) -> str:
+    """Return "all" for the text of the number 0; otherwise ""."""
     if float(text) == 0:
         return "all"
     return ""
 
 
 def _reciprocal(event: Event) -> str:
-    if event.inputs and _is_zero(event.inputs[0]):
+    if event.inputs and _zeros(event.inputs[0]):
         return "division by 0"
     return ""
 
@@ -368,7 +381,7 @@ def _power(event: Event) -> str:
     exponent = _SECOND_NUMBER.match(event.args)
     if exponent is None or not event.inputs:
         return ""
-    if float(exponent[1]) < 0 and _is_zero(event.inputs[0]):
+    if float(exponent[1]) < 0 and _zeros(event.inputs[0]):
         return "division by 0: a negative power of 0"
     return ""
 

@@ -34,12 +34,10 @@ class Carriers:
         """
         is_computed = [callee.kind not in ("variable", "mark") for callee in self._tables.callees]
         ends = self._tables.end_ns
-        numbers = {*self.numbers, *self._checks()}
-        ended = [
-            number
-            for number in numbers
-            if ends[number] != NONE and is_computed[self._tables.callee[number]]
-        ]
+        ended: list[int] = []
+        for number in {*self.numbers, *self._checks()}:
+            if ends[number] != NONE and is_computed[self._tables.callee[number]]:
+                ended.append(number)
         return sorted(ended, key=lambda number: (ends[number], -number))
 
     def ended_after(self, since: int, event: int) -> list[int]:
@@ -64,14 +62,14 @@ class Carriers:
         return [value for value in values if self._is_bad[value]]
 
     def _checks(self) -> list[int]:
-        checks = {
-            number
-            for number, callee in enumerate(self._tables.callees)
-            if OVERFLOW_CHECK in callee.name
-        }
-        if checks:
-            return [at for at, what in enumerate(self._tables.callee) if what in checks]
-        return []
+        """Return the events in which a GradScaler looked for overflows."""
+        checks: set[int] = set()
+        for number, callee in enumerate(self._tables.callees):
+            if OVERFLOW_CHECK in callee.name:
+                checks.add(number)
+        if not checks:
+            return []
+        return [event for event, callee in enumerate(self._tables.callee) if callee in checks]
 
     def _find(self) -> list[int]:
         """Return the events with a bad value among their inputs and outputs."""

@@ -85,14 +85,18 @@ class Failure:
     @property
     def finding(self) -> Finding:
         """The failure in the shape that all answers share."""
-        at = self.event
+        event_id = None
+        code = ""
+        if self.event is not None:
+            event_id = self.event.id
+            code = written(self.event)
         return Finding(
             kind="failure",
             severity=ERROR,
             text=clean(self.error),
-            event=None if at is None else at.id,
+            event=event_id,
             location=self._location(),
-            code="" if at is None else written(at),
+            code=code,
             evidence=tuple(self._evidence()),
         )
 
@@ -124,16 +128,13 @@ class Failure:
         for each in self.inputs:
             yield Evidence(f"took {each.name}: {each.words}", kind="input")
             for event in each.made_by:
-                yield Evidence(
-                    f"{each.name} came from {written(event)}", event.id, event.location, "made"
-                )
+                yield _came_from(each.name, event)
         if self.none_from is not None:
-            yield Evidence(
-                f"None came from {written(self.none_from)}",
-                self.none_from.id,
-                self.none_from.location,
-                "made",
-            )
+            yield _came_from("None", self.none_from)
+
+
+def _came_from(name: str, event: Event) -> Evidence:
+    return Evidence(f"{name} came from {written(event)}", event.id, event.location, "made")
 
 
 def failure_of(
@@ -148,11 +149,23 @@ def failure_of(
         return None
     event = trace.failure()
     if event is not None:
-        return _Search(trace, event, error).failure(STEPS_BACK if back is None else back, only)
+        if back is None:
+            back = STEPS_BACK
+        return _Search(trace, event, error).failure(back, only)
     first = None
     if trace._left_process:
         first = _first_event(trace, visible_events(list(trace.events())))
-    return Failure(error, None, (), raised_frames(trace), (), (), None, tuple(_last(trace)), first)
+    return Failure(
+        error,
+        event=None,
+        path=(),
+        raised=raised_frames(trace),
+        mismatches=(),
+        inputs=(),
+        none_from=None,
+        last=tuple(_last(trace)),
+        thread_of=first,
+    )
 
 
 def error_of(trace: Recorded) -> str | None:
@@ -173,11 +186,11 @@ def raised_frames(trace: Recorded, event: Event | None = None) -> tuple[Location
     lines_of_call = set[tuple[str, int]]()
     if event is not None:
         lines_of_call = {(at.file, at.line) for at in event.stack}
-    frames = [
-        at
-        for at in trace.raised_at
-        if at.origin == "user" and (at.file, at.line) not in lines_of_call and not _is_of_pytest(at)
-    ]
+    frames: list[Location] = []
+    for at in trace.raised_at:
+        is_of_call = (at.file, at.line) in lines_of_call
+        if at.origin == "user" and not is_of_call and not _is_of_pytest(at):
+            frames.append(at)
     return tuple(frames[-MAX_FRAMES:])
 
 
@@ -198,9 +211,12 @@ class _Search:
 
     def failure(self, steps_back: int, only: Selection | None) -> Failure:
         """Return all that is known of the failure."""
-        named = [
-            Named(self._name(index, value), value) for index, value in enumerate(self._event.inputs)
-        ]
+        named: list[Named] = []
+        for index, value in enumerate(self._event.inputs):
+            named.append(Named(self._name(index, value), value))
+        none_from = None
+        if not named:
+            none_from = self._none_from()
         return Failure(
             error=self._error,
             event=self._event,
@@ -208,7 +224,7 @@ class _Search:
             raised=raised_frames(self._trace, self._event),
             mismatches=tuple(mismatches(self._event, named, self._history)[:MAX_MISMATCHES]),
             inputs=tuple(self._inputs(named[:MOST_INPUTS], steps_back)),
-            none_from=None if named else self._none_from(),
+            none_from=none_from,
             last=tuple(_last(self._trace, self._event, only)),
             thread_of=self._event,
         )
@@ -268,21 +284,29 @@ def _last(
 ) -> list[Event]:
     """Return the last events of the failing thread, without those in constructors unless one of these failed."""
     visible = visible_events(list(trace.events()))
-    first = event or _first_event(trace, visible)
-    in_thread = [
-        each
-        for each in visible
-        if first and (each.process, each.thread) == (first.process, first.thread)
-    ]
+    of_thread = event or _first_event(trace, visible)
+    if of_thread is None:
+        return []
+    thread = (of_thread.process, of_thread.thread)
     # The workers of a DataLoader are forked while a constructor runs, so it is open in all of their events.
-    if event is None or not _is_in_constructor(event):
-        in_thread = [each for each in in_thread if not _is_in_constructor(each)]
-    return [each for each in in_thread if only is None or only.matches(each)][-LAST_EVENTS:]
+    with_constructors = event is not None and _is_in_constructor(event)
+    last: list[Event] = []
+    for other in visible:
+        if (other.process, other.thread) != thread:
+            continue
+        if _is_in_constructor(other) and not with_constructors:
+            continue
+        if only is None or only.matches(other):
+            last.append(other)
+    return last[-LAST_EVENTS:]
 
 
 def _first_event(trace: Recorded, events: Sequence[Event]) -> Event | None:
     """Return the first event of the process in which the exception was raised."""
-    return next((each for each in events if trace._left_process in (0, each.process)), None)
+    for event in events:
+        if trace._left_process in (0, event.process):
+            return event
+    return None
 
 
 def _path(trace: Recorded, event: Event) -> list[Event]:
@@ -309,7 +333,8 @@ def _argument_texts(code: str) -> list[str]:
 def written(event: Event) -> str:
     """Return the expression of a call; for a layer that torch called, its path and class."""
     if event.kind == "module" and not event.direct:
-        return f"{clean(event.module or event.root or '')} {class_word(event.name, event.detail)}".strip()
+        path = clean(event.module or event.root or "")
+        return f"{path} {class_word(event.name, event.detail)}".strip()
     if event.code:
         return expression(assigned_to(event), event.code, event.operator)
     return clean(event.name)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from torchglass.answers.carriers import Carriers
 from torchglass.errors import UsageError, WrongType
@@ -57,21 +58,27 @@ def first_bad(
 
 def _is_new_in(function: Event, value: Value) -> bool:
     """Return whether a function made the input of an op in it from a number, as in ``x[0] = inf``."""
-    return all(value.id != each.id for each in function.inputs)
+    return all(value.id != given.id for given in function.inputs)
 
 
 def _is_by_scaler(event: Event, function: str = "") -> bool:
     """Return whether a GradScaler made an event. The loss that it scales may overflow."""
-    return any(
-        frame.origin == "torch"
-        and frame.file.endswith("grad_scaler.py")
-        and function in frame.function
-        for frame in event.stack
-    )
+    for frame in event.stack:
+        is_of_scaler = frame.origin == "torch" and frame.file.endswith("grad_scaler.py")
+        if is_of_scaler and function in frame.function:
+            return True
+    return False
+
+
+class _Span(NamedTuple):
+    """A span of time, without its begin."""
+
+    begin: int
+    end: int
 
 
 class _Search:
-    """Searches one trace."""
+    """Searches one trace: looks at each event that has a bad value, until one made it without a reason to excuse it."""
 
     def __init__(
         self, trace: Recorded, test: Test, allow: tuple[str, ...], only: Selection | None
@@ -83,64 +90,95 @@ class _Search:
         self._carriers = Carriers(tables_of(trace), test, test is is_nonfinite)
         self._excused: set[int] = set()
         """Values that are bad but intended."""
+        self._met: set[int] = set()
+        """Bad values that no recorded event made, and that an event has taken."""
+        self._unknown: Found | None = None
+        """The first bad value whose maker was dropped. It is returned if no other one is found."""
+        self._notes: list[str] = []
         self._first_gap = next(iter(tables_of(trace).gaps()), NEVER)
         self._skipped = self._steps_skipped(trace.complete)
 
     def search(self) -> Found | None:
         """Return the first bad value that is not excused, and what it reached."""
-        met: set[int] = set()
-        notes: list[str] = []
-        unknown: Found | None = None
-        """The first one whose maker was dropped. It is returned if no other one is found."""
-        for event in map(self._trace.event, self._carriers.in_order_of_end()):
-            if event.inputs and overwrites(event.name):
-                self._excused.add(event.inputs[0].id)
-            taken = [value for value in event.inputs if self._is_bad(value)]
-            outside = [value for value in taken if value.producer is None and value.id not in met]
-            met.update(value.id for value in outside)
-            made = [
-                value
-                for value in event.outputs
-                if value.producer == event.id and self._is_bad(value)
-            ]
-            if self._is_skipped(event):
-                self._excused.update(value.id for value in (*outside, *made))
-                if outside or made:
-                    notes = [SKIPPED]
-                continue
-            if self._only is not None and not self._only.matches(event):
-                self._excused.update(value.id for value in (*outside, *made))
-                continue
-            outside = [value for value in outside if not self._is_mask(event, value)]
-            around = self._function_around(event)
-            inner = [value for value in outside if around is not None and _is_new_in(around, value)]
-            if inner and around is not None:
-                outside = [value for value in outside if value not in inner]
-                if not self._is_intended(around, inner):
-                    given = [value for value in around.outputs if self._is_bad(value)]
-                    return self._result(around, given or inner, False, notes)
-            if outside and event.id > self._first_gap:
-                unknown = unknown or self._result(
-                    self._first_taker(outside[0], event), outside, True, notes
-                )
-            elif outside:
-                return self._result(self._first_taker(outside[0], event), outside, True, notes)
-            if made and not any(map(self._is_bad, taken)) and not self._is_intended(event, made):
-                if event.id > self._first_gap and any(map(_is_lost, event.inputs)):
-                    unknown = unknown or self._result(event, made, True, notes)
-                    continue
-                if unknown is not None:
-                    notes = [*notes, _earlier(unknown)]
-                return self._result(self._shown(event, made), made, False, notes)
-        return unknown
+        for number in self._carriers.in_order_of_end():
+            found = self._found_at(self._trace.event(number))
+            if found is not None:
+                return found
+        return self._unknown
+
+    def _found_at(self, event: Event) -> Found | None:
+        """Return the bad values that an event took from outside or made; None if they are excused or there are none."""
+        if event.inputs and overwrites(event.name):
+            self._excused.add(event.inputs[0].id)
+        taken = [value for value in event.inputs if self._is_bad(value)]
+        outside = self._first_met(taken)
+        made = self._bad_made_by(event)
+        if self._is_skipped(event):
+            self._excuse([*outside, *made])
+            if outside or made:
+                self._notes = [SKIPPED]
+            return None
+        if self._only is not None and not self._only.matches(event):
+            self._excuse([*outside, *made])
+            return None
+        outside = [value for value in outside if not self._is_mask(event, value)]
+        function = self._function_around(event)
+        if function is not None:
+            inner = [value for value in outside if _is_new_in(function, value)]
+            outside = [value for value in outside if value not in inner]
+            if inner and not self._is_intended(function, inner):
+                given = [value for value in function.outputs if self._is_bad(value)]
+                return self._result(function, given or inner)
+        if outside:
+            found = self._found_outside(event, outside)
+            if found is not None:
+                return found
+        if made and not any(map(self._is_bad, taken)) and not self._is_intended(event, made):
+            return self._found_made(event, made)
+        return None
+
+    def _first_met(self, taken: list[Value]) -> list[Value]:
+        """Return the values that no recorded event made and that no event took before."""
+        outside = [value for value in taken if value.producer is None and value.id not in self._met]
+        self._met.update(value.id for value in outside)
+        return outside
+
+    def _bad_made_by(self, event: Event) -> list[Value]:
+        return [
+            value for value in event.outputs if value.producer == event.id and self._is_bad(value)
+        ]
+
+    def _found_outside(self, event: Event, values: list[Value]) -> Found | None:
+        """Return values that were bad when they were first seen; None if their maker may have been dropped."""
+        is_after_gap = event.id > self._first_gap
+        if is_after_gap and self._unknown is not None:
+            return None
+        taker = self._first_taker(values[0], event)
+        found = self._result(taker, values, came_in=True)
+        if is_after_gap:
+            self._unknown = found
+            return None
+        return found
+
+    def _found_made(self, event: Event, made: list[Value]) -> Found | None:
+        """Return the bad values that an event made; None if what it took may have been bad, which is not known."""
+        if event.id > self._first_gap and any(map(_is_lost, event.inputs)):
+            if self._unknown is None:
+                self._unknown = self._result(event, made, came_in=True)
+            return None
+        if self._unknown is not None:
+            self._notes = [*self._notes, _earlier(self._unknown)]
+        return self._result(self._shown(event, made), made)
+
+    def _excuse(self, values: list[Value]) -> None:
+        self._excused.update(value.id for value in values)
 
     def _function_around(self, event: Event) -> Event | None:
-        """Return the function that an op ran in."""
-        if event.kind != "op" or event.parent is None:
-            around = None
-        else:
-            around = self._trace.event(event.parent)
-        if around is not None and around.kind == "function" and event.phase == "forward":
+        """Return the function that an op ran in, in the forward pass."""
+        if event.kind != "op" or event.parent is None or event.phase != "forward":
+            return None
+        around = self._trace.event(event.parent)
+        if around.kind == "function":
             return around
         return None
 
@@ -159,7 +197,7 @@ class _Search:
             or (inherits and base_name(event) in PASSES and all(map(only_infinite, made)))
         )
         if is_intended:
-            self._excused.update(value.id for value in made)
+            self._excuse(made)
         return is_intended or all(self._is_mask(event, value) for value in made)
 
     # ------------------------------------------------------------ masks, recognised by how they are used
@@ -177,13 +215,11 @@ class _Search:
     def _in_flow(self, event: Event, value: Value) -> int:
         """Return the number that the data flow has for an input or output: the value last written to its memory."""
         flow = program_of(self._trace).flow
-        for values, numbers in (
-            (event.inputs, flow.takes[event.id]),
-            (event.outputs, flow.gives[event.id]),
-        ):
-            for each, number in zip(values, numbers, strict=False):
-                if each.id == value.id:
-                    return number
+        inputs = zip(event.inputs, flow.takes[event.id], strict=False)
+        outputs = zip(event.outputs, flow.gives[event.id], strict=False)
+        for recorded, number in (*inputs, *outputs):
+            if recorded.id == value.id:
+                return number
         return value.id
 
     def _ends_in_softmax(self, value: int) -> bool:
@@ -191,77 +227,71 @@ class _Search:
         flow = program_of(self._trace).flow
         pending = [value]
         seen = {value}
-        reached = False
+        reached_softmax = False
         while pending:
             value = pending.pop()
             for number in flow.users(value):
                 event = self._trace.event(number)
-                if (
-                    event.kind not in ("function", "op")
-                    or event.phase != "forward"
-                    or event.end_ns is None
-                ):
+                if not _is_forward_call(event):
                     continue
                 name = base_name(event)
                 if overwrites(event.name) and flow.takes[number][0] == value:
                     # The value is gone: later events read what was written.
                     continue
                 if name in ENDS:
-                    reached = True
+                    reached_softmax = True
                     continue
                 if name not in ADDS and name not in PASSES:
                     return False
-                fresh = [each for each in flow.gives[number] if each not in seen]
-                seen.update(fresh)
-                pending += fresh
+                new = [given for given in flow.gives[number] if given not in seen]
+                seen.update(new)
+                pending += new
                 if len(seen) > MAX_USES:
                     return False
-        return reached
+        return reached_softmax
 
     # ------------------------------------------------------------ steps that a GradScaler skipped
 
-    def _steps_skipped(self, is_over: bool) -> list[tuple[int, int]]:
+    def _steps_skipped(self, is_over: bool) -> list[_Span]:
         """Return the spans of time before each overflow that a GradScaler noticed, from its last check on.
 
         While the recording runs, the time since a loss was scaled counts too: the scaler has not checked it yet.
         """
-        spans: list[tuple[int, int]] = []
-        before = 0
-        scaled = 0
-        if is_over and not any(
-            OVERFLOW_CHECK in callee.name for callee in tables_of(self._trace).callees
-        ):
+        spans: list[_Span] = []
+        last_check = 0
+        last_scaled = 0
+        has_check = any(OVERFLOW_CHECK in callee.name for callee in tables_of(self._trace).callees)
+        if is_over and not has_check:
             return spans
         for event in _ended(self._trace):
+            end = event.end_ns or 0
             if OVERFLOW_CHECK in event.name:
-                if any(
-                    value.stats is not None and is_nonfinite(value.stats) for value in event.inputs
-                ):
-                    spans.append((before, event.end_ns or 0))
-                before = event.end_ns or 0
+                measured = [value.stats for value in event.inputs if value.stats is not None]
+                if any(map(is_nonfinite, measured)):
+                    spans.append(_Span(last_check, end))
+                last_check = end
             elif not is_over and _is_by_scaler(event, "GradScaler.scale"):
-                scaled = event.end_ns or 0
-        if scaled > before:
-            return [*spans, (before, NEVER)]
+                last_scaled = end
+        if last_scaled > last_check:
+            spans.append(_Span(last_check, NEVER))
         return spans
 
     def _is_skipped(self, event: Event) -> bool:
-        if not self._skipped or (
-            event.phase != "backward"
-            and OVERFLOW_CHECK not in event.name
-            and not _is_by_scaler(event)
-        ):
+        """Return whether an event is part of a step that a GradScaler skipped."""
+        end = event.end_ns or 0
+        if not any(span.begin < end <= span.end for span in self._skipped):
             return False
-        return any(first < (event.end_ns or 0) <= last for first, last in self._skipped)
+        is_check = OVERFLOW_CHECK in event.name
+        return event.phase == "backward" or is_check or _is_by_scaler(event)
 
     # ------------------------------------------------------------ the result
 
     def _first_taker(self, value: Value, event: Event) -> Event:
         """Return the first event that took a value, in the order of their begins: the model's call, not an op in it."""
         for number in self._carriers.numbers:
-            each = self._trace.event(number)
-            if any(value.id == one.id for one in each.inputs):
-                return each
+            carrier = self._trace.event(number)
+            if any(taken.id == value.id for taken in carrier.inputs):
+                return carrier
         return event
 
     def _shown(self, event: Event, made: list[Value]) -> Event:
@@ -269,12 +299,12 @@ class _Search:
         if event.kind != "op" or event.parent is None:
             return event
         function = self._trace.event(event.parent)
-        given = {value.id for value in made}
-        if function.kind == "function" and given & {value.id for value in function.outputs}:
+        made_ids = {value.id for value in made}
+        if function.kind == "function" and any(given.id in made_ids for given in function.outputs):
             return function
         return event
 
-    def _result(self, event: Event, values: list[Value], came_in: bool, notes: list[str]) -> Found:
+    def _result(self, event: Event, values: list[Value], came_in: bool = False) -> Found:
         """Return what was found, with the later events and values that it reached."""
         since = event.end_ns or 0
         if came_in:
@@ -287,7 +317,7 @@ class _Search:
         for number in giving:
             reached.update(self._not_excused(self._carriers.given(number)))
         after = [number for number in giving if self._not_excused(self._carriers.taken(number))]
-        return Found(event, tuple(values), came_in, after, notes, reached)
+        return Found(event, tuple(values), came_in, after, self._notes, reached)
 
     def _excuse_masks(self, number: int) -> None:
         """Excuse the intended bad values of an event without bad inputs: masks are made in later steps too."""
@@ -296,14 +326,18 @@ class _Search:
         if not self._not_excused(self._carriers.given(number)):
             return
         event = self._trace.event(number)
-        made = [
-            value for value in event.outputs if value.producer == event.id and self._is_bad(value)
-        ]
+        made = self._bad_made_by(event)
         if made:
             self._is_intended(event, made)
 
     def _not_excused(self, values: list[int]) -> list[int]:
         return [value for value in values if value not in self._excused]
+
+
+def _is_forward_call(event: Event) -> bool:
+    """Return whether an event is a function or an op of the forward pass that came to its end."""
+    is_call = event.kind in ("function", "op")
+    return is_call and event.phase == "forward" and event.end_ns is not None
 
 
 def _is_lost(value: Value) -> bool:

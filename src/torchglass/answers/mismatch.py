@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 from torchglass.events.types import Event, Value, is_contiguous
@@ -75,28 +76,26 @@ def _written_to(
         return
     shape = sorted(int(size) for size in _SIZES.findall(message["shape"]))
     candidates = history.overwritten(int(message["needed"]), int(message["now"]), shape)
-    of_node = [
-        each
-        for each in candidates
-        if each.maker is not None and _is_of(each.maker.name, message["node"])
-    ]
-    if of_node:
-        candidates = of_node
+    made_by_node: list[Overwritten] = []
+    for candidate in candidates:
+        if candidate.maker is not None and _is_node_of(candidate.maker.name, message["node"]):
+            made_by_node.append(candidate)
+    candidates = made_by_node or candidates
     if not candidates:
         return
-    needed, maker, writer = candidates[0]
-    what = tensor_word(needed)
-    name = history.parameter(needed)
-    if name:
-        what = f"{name} ({what})"
+    value, maker, writer = candidates[0]
+    tensor = tensor_word(value)
+    parameter = history.parameter(value)
+    if parameter:
+        tensor = f"{parameter} ({tensor})"
         maker = None
     if len(candidates) > 1:
-        what = f"one of {len(candidates)} like {what}"
-    yield Mismatch(f"backward needs {what} as it was", maker)
+        tensor = f"one of {len(candidates)} like {tensor}"
+    yield Mismatch(f"backward needs {tensor} as it was", maker)
     yield Mismatch("it has been written to since then", writer, "by")
 
 
-def _is_of(function: str, node: str | None) -> bool:
+def _is_node_of(function: str, node: str | None) -> bool:
     """Return whether an autograd node (``Exp``, ``ExpBackward0``) is that of a function (``Tensor.exp``)."""
     short = (node or "").partition("Backward")[0].lower()
     return bool(short) and function.rpartition(".")[2].strip("_") == short
@@ -105,38 +104,39 @@ def _is_of(function: str, node: str | None) -> bool:
 def _devices(
     event: Event, error: str, inputs: Sequence[Named], history: History
 ) -> Iterator[Mismatch]:
+    """Find inputs on different devices."""
     if "device" in error and len({each.value.device for each in inputs}) > 1:
-        yield from _by(inputs, history, lambda value: value.device, "is on")
+        yield from _one_of_each(inputs, history, lambda value: value.device, "is on")
 
 
 def _dtypes(
     event: Event, error: str, inputs: Sequence[Named], history: History
 ) -> Iterator[Mismatch]:
+    """Find inputs of different dtypes."""
     words = ("dtype", "type", "Double", "Float", "Long", "Half", "BFloat16", "Int", "Byte", "Bool")
     with_dtype = [each for each in inputs if each.value.dtype]
     names_dtypes = any(re.search(rf"\b{word}\b", error) for word in words)
     if names_dtypes and len({each.value.dtype for each in with_dtype}) > 1:
-        yield from _by(with_dtype, history, lambda value: value.dtype, "is")
+        yield from _one_of_each(with_dtype, history, lambda value: value.dtype, "is")
 
 
-def _by(
+def _one_of_each(
     inputs: Sequence[Named], history: History, property_of: Callable[[Value], str], verb: str
 ) -> Iterator[Mismatch]:
-    """Yield each device or dtype once, with the first input that has it, and the call that gave it that."""
-    seen: set[str] = set()
+    """Yield each device or dtype once, with the first input that has it and the call that it came from."""
+    first_with: dict[str, Named] = {}
     for each in inputs:
-        found = property_of(each.value)
-        if found in seen:
-            continue
-        seen.add(found)
+        first_with.setdefault(property_of(each.value), each)
+    for device_or_dtype, named in first_with.items():
         origin = history.origin_of(
-            each.value, lambda value, found=found: property_of(value) == found
+            named.value,
+            lambda value, wanted=device_or_dtype: property_of(value) == wanted,
         )
         if verb == "is":
-            word = dtype_word(found)
+            word = dtype_word(device_or_dtype)
         else:
-            word = clean(found)
-        yield Mismatch(f"{each.name} {verb} {word}", origin)
+            word = clean(device_or_dtype)
+        yield Mismatch(f"{named.name} {verb} {word}", origin)
 
 
 def _embedding(
@@ -145,17 +145,21 @@ def _embedding(
     """Find indices outside an embedding's table."""
     if event.name not in _EMBEDDING or "index" not in error.lower():
         return
-    table = next(
-        (each for each in inputs if each.value.dtype.startswith(("float", "bfloat"))), None
-    )
-    indices = next((each for each in inputs if each is not table), None)
-    if table is None or indices is None or not table.shape:
+    tables = [each for each in inputs if each.value.dtype.startswith(("float", "bfloat"))]
+    if not tables or not tables[0].shape:
         return
+    table = tables[0]
+    others = [each for each in inputs if each is not table]
+    if not others:
+        return
+    indices = others[0]
     size = table.shape[0]
-    yield Mismatch(
-        f"{table.name} has {size} rows, so that indices go from 0 to {size - 1}; {indices.name} has another",
-        history.origin_of(indices.value, lambda value: value.dtype == indices.value.dtype),
+    text = (
+        f"{table.name} has {size} rows, so that indices go from 0 to {size - 1}; "
+        f"{indices.name} has another"
     )
+    dtype = indices.value.dtype
+    yield Mismatch(text, history.origin_of(indices.value, lambda value: value.dtype == dtype))
 
 
 def _order(
@@ -224,21 +228,31 @@ def _mentioned(
     data = inputs
     if len(inputs) > 2:
         data = [each for each in inputs if each.value.type != "Parameter"]
-    different: list[tuple[Named, int]] = []
-    for index, each in enumerate(data):
-        for other in data[index + 1 :]:
-            for axis, (left, right) in enumerate(zip(each.shape, other.shape, strict=False)):
-                may_differ = joined is not None and axis == int(joined[1])
-                if left != right and {left, right} <= sizes and not may_differ:
-                    different += [(each, axis), (other, axis)]
+    free_axis = -1
+    if joined is not None:
+        free_axis = int(joined[1])
     reported: set[tuple[str, int]] = set()
-    for each, axis in different:
+    for each, axis in _different_axes(data, sizes, free_axis):
         size = each.shape[axis]
-        if (each.name, size) not in reported:
-            reported.add((each.name, size))
-            origin = _origin_of_size(each, size, history)
-            where = f"dim {axis} of {each.name}" if is_joined else _dimension(each, axis)
-            yield Mismatch(f"{where} is {size}", origin)
+        if (each.name, size) in reported:
+            continue
+        reported.add((each.name, size))
+        if is_joined:
+            dimension = f"dim {axis} of {each.name}"
+        else:
+            dimension = _dimension(each, axis)
+        yield Mismatch(f"{dimension} is {size}", _origin_of_size(each, size, history))
+
+
+def _different_axes(
+    inputs: Sequence[Named], sizes: set[int], free_axis: int
+) -> Iterator[tuple[Named, int]]:
+    """Yield inputs and axes where two inputs differ, and both of their sizes are among ``sizes``."""
+    for one, other in combinations(inputs, 2):
+        for axis, (left, right) in enumerate(zip(one.shape, other.shape, strict=False)):
+            if left != right and {left, right} <= sizes and axis != free_axis:
+                yield one, axis
+                yield other, axis
 
 
 def _origin_of_size(each: Named, size: int, history: History) -> Event | None:
@@ -283,17 +297,20 @@ class History:
     def __init__(self, trace: Recorded, under_way: set[int]) -> None:
         self._trace = trace
         self._under_way = under_way
-        self._parameters = {
-            value.id: (f"{info.path}.{value.role}" if info.path else value.role, info)
-            for info in trace.modules()
-            for value in info.parameters
-        }
+        self._parameters: dict[int, str] = {}
+        """The path of each parameter of a module."""
+        for module in trace.modules():
+            for value in module.parameters:
+                path = value.role
+                if module.path:
+                    path = f"{module.path}.{value.role}"
+                self._parameters[value.id] = path
 
     def parameter(self, value: Value) -> str:
         """Return the path of a parameter, ``fc1.weight``; "" if a value is not a parameter of a module."""
-        found = self._parameters.get(value.id)
-        if found is not None:
-            return found[0]
+        path = self._parameters.get(value.id)
+        if path is not None:
+            return path
         if value.type == "Parameter":
             return value.role
         return ""
@@ -327,31 +344,30 @@ class History:
 
         ``shape`` is sorted, since autograd may have saved the tensor transposed.
         """
-        values: dict[int, Value] = {}
-        writers: dict[int, Event] = {}
-        newest: dict[int, int] = {}
+        needed_in: dict[int, Value] = {}
+        writer_of: dict[int, Event] = {}
+        newest_version: dict[int, int] = {}
         for event in self._trace.events():
             if event.kind == "op":
                 # Ops run below autograd, which counts the version afterwards.
                 continue
             for value in (*event.inputs, *event.outputs):
-                if (
-                    value.storage is not None
-                    and value.version == needed
-                    and sorted(value.shape or ()) == shape
-                ):
-                    values.setdefault(value.storage, value)
+                has_shape = sorted(value.shape or ()) == shape
+                if value.storage is not None and value.version == needed and has_shape:
+                    needed_in.setdefault(value.storage, value)
             taken = {value.storage for value in event.inputs if value.version == needed}
             for value in event.outputs:
-                if value.storage is not None and value.version is not None:
-                    newest[value.storage] = max(newest.get(value.storage, 0), value.version)
-                    if value.version > needed and value.storage in taken:
-                        writers.setdefault(value.storage, self._step_around(event))
-        return [
-            Overwritten(value, self.maker(value), writers[storage])
-            for storage, value in values.items()
-            if storage in writers and newest[storage] == now
-        ]
+                storage = value.storage
+                if storage is None or value.version is None:
+                    continue
+                newest_version[storage] = max(newest_version.get(storage, 0), value.version)
+                if value.version > needed and storage in taken:
+                    writer_of.setdefault(storage, self._step_around(event))
+        overwritten: list[Overwritten] = []
+        for storage, value in needed_in.items():
+            if storage in writer_of and newest_version[storage] == now:
+                overwritten.append(Overwritten(value, self.maker(value), writer_of[storage]))
+        return overwritten
 
     def _step_around(self, event: Event) -> Event:
         """Return the optimizer step around an event; the event itself if there is none."""

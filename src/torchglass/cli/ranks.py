@@ -73,21 +73,23 @@ class Ranks:
         command: list[str] = [os.fspath(each) for each in args]
         if Path(command[0]).name == "torchglass":
             return None
-        at = python_at(command, environment)
-        program = None
-        if at is not None:
-            program = program_at(command, at + 1)
-        if program is None:
+        python = python_at(command, environment)
+        begin = None
+        if python is not None:
+            begin = program_at(command, python + 1)
+        if begin is None:
             return self._say(
                 f"{command[0]} is not the python of this torchglass, or does not run a file or module"
             )
-        if command[program:][:2] == ["-m", "torchglass"]:
+        interpreter = command[:begin]
+        program = command[begin:]
+        if program[:2] == ["-m", "torchglass"]:
             return None
         if self.bundle is None:
             return self._say("they need a bundle, and --to PATH names one")
         self.started += 1
         ours = ["-m", "torchglass", "run", *self.options, "--to", str(self.bundle), "--"]
-        return [*command[:program], *ours, *command[program:]], {**environment, RUN: self.run}
+        return [*interpreter, *ours, *program], {**environment, RUN: self.run}
 
     def _say(self, reason: str) -> None:
         """Print a reason, once."""
@@ -102,17 +104,20 @@ def is_rank(environment: Any) -> bool:
     """Return whether a child with this environment is another rank than this process."""
     if not isinstance(environment, Mapping):
         return False
-    given = [cast("Mapping[str, str]", environment).get(name) for name in RANK]
-    return None not in given and given != [os.environ.get(name) for name in RANK]
+    of_child = [cast("Mapping[str, str]", environment).get(name) for name in RANK]
+    own = [os.environ.get(name) for name in RANK]
+    return None not in of_child and of_child != own
 
 
 def python_at(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
     """Return the position of this python in a command. Another python may not have torchglass."""
+    searched = command[:1]
     if Path(command[0]).name in BINDERS:
-        places = range(len(command))
-    else:
-        places = [0]
-    return next((at for at in places if _is_this_python(command[at], environment)), None)
+        searched = command
+    for index, word in enumerate(searched):
+        if _is_this_python(word, environment):
+            return index
+    return None
 
 
 def _is_this_python(word: str, environment: Mapping[str, str]) -> bool:
@@ -123,15 +128,17 @@ def _is_this_python(word: str, environment: Mapping[str, str]) -> bool:
     return Path(found).samefile(sys.executable)
 
 
-def program_at(command: Sequence[str], at: int) -> int | None:
-    """Return where the program begins after python's own flags: a path, or -m and a module."""
-    while at < len(command):
-        word = command[at]
+def program_at(command: Sequence[str], begin: int) -> int | None:
+    """Return the position of the program after python's own flags: of a path, or of -m and a module."""
+    index = begin
+    while index < len(command):
+        word = command[index]
         if word[:2] == "-m" or not word.startswith("-"):
-            return at
+            return index
         if word in ("-X", "-W"):
-            at += 1
+            # Its value follows as a word of its own.
+            index += 1
         elif not FLAGS.fullmatch(word):
             return None
-        at += 1
+        index += 1
     return None

@@ -71,34 +71,24 @@ MAX_EVENTS_CHECKED = 1_000_000
 """A run with more events than this is checked only on request."""
 NOTHING_BAD = "no measured value is NaN or infinite, apart from masks and the like"
 MAX_NAMES_TRIED = 100
-"""How many names we try before giving up."""
+"""How many names are tried for a bundle."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``record()``, and those of the run as a whole."""
     parser.allow_abbrev = False  # split() must know each option that is followed by a value
     parser.usage = "torchglass run [options] (SCRIPT | -m MODULE) [arguments …]"
-    for name, each in FLAGS.items():
-        # A switch that is on by default gets --no-NAME, one that is off gets --NAME.
-        flag = name.replace("_", "-")
-        arguments = dict[str, Any](each.metadata["flag"])
-        if type(each.default) is bool:
-            if each.default:
-                parser.add_argument(f"--no-{flag}", dest=name, action="store_false", **arguments)
-            else:
-                parser.add_argument(f"--{flag}", dest=name, action="store_true", **arguments)
-        else:
-            arguments.setdefault("default", each.default)
-            parser.add_argument(f"--{flag}", **arguments)
+    _add_options_of_record(parser)
     parser.add_argument(
         "--first-bad",
         action="store_true",
         help="at the end, print where the first NaN or Inf came from",
     )
     parser.add_argument(
-        "--against", metavar="A", help="at the end, compare with this bundle, as `torchglass diff` does; records ops "
-        "and fingerprints"
-    )  # fmt: skip
+        "--against",
+        metavar="A",
+        help="at the end, compare with this bundle, as `torchglass diff` does; records ops and fingerprints",
+    )
     parser.add_argument(
         "--again",
         metavar="A2",
@@ -135,6 +125,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_options_of_record(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for each option. A switch that is on by default gets --no-NAME, one that is off gets --NAME."""
+    for name, option in FLAGS.items():
+        flag = name.replace("_", "-")
+        arguments = dict[str, Any](option.metadata["flag"])
+        if option.default is True:
+            parser.add_argument(f"--no-{flag}", dest=name, action="store_false", **arguments)
+        elif option.default is False:
+            parser.add_argument(f"--{flag}", dest=name, action="store_true", **arguments)
+        else:
+            arguments.setdefault("default", option.default)
+            parser.add_argument(f"--{flag}", **arguments)
+
+
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separate our own arguments from the program and its arguments, which argparse would take for ours."""
     own: list[str] = []
@@ -156,11 +160,12 @@ def for_ranks(own: Sequence[str]) -> list[str]:
     kept: list[str] = []
     rest = list(own)
     while rest:
-        option = rest.pop(0)
-        taken = [option, *(rest[:1] if option in OPTIONS_WITH_VALUE else [])]
-        del rest[: len(taken) - 1]
-        if option.partition("=")[0] not in RUN_OPTIONS:
-            kept += taken
+        option = [rest.pop(0)]
+        if option[0] in OPTIONS_WITH_VALUE and rest:
+            option.append(rest.pop(0))
+        name = option[0].partition("=")[0]
+        if name not in RUN_OPTIONS:
+            kept += option
     return kept
 
 
@@ -181,7 +186,9 @@ def run(options: argparse.Namespace) -> int:
     # The program was found, but it cannot be compiled, or a package around it cannot be imported.
     except Exception as error:
         is_module = options.program[0] == "-m"
-        print_uncaught(error if is_module else error.with_traceback(None), by_runpy=is_module)
+        if not is_module:
+            error = error.with_traceback(None)
+        print_uncaught(error, by_runpy=is_module)
         return FAILED
     if program is None:
         print(
@@ -319,7 +326,9 @@ def _recorded_to_compare(options: argparse.Namespace) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",") if each.strip()]
+    """Return the words of a list with commas, without spaces around them."""
+    words = [word.strip() for word in text.split(",")]
+    return [word for word in words if word]
 
 
 def _values(text: str | None) -> Any:
@@ -412,20 +421,28 @@ class _Ending:
             show(trace, self.view)
         if self.first_bad and sys.stderr is not None:
             found = trace.first_bad()
-            print("torchglass: " + NOTHING_BAD if found is None else found, file=sys.stderr)
+            if found is None:
+                found = f"torchglass: {NOTHING_BAD}"
+            print(found, file=sys.stderr)
         if self.against:
             self._compare(trace)
         if not self.view and self._may_print_text():
-            failed = is_fault and trace.failure() is not None
-            if failed:
-                print(file=sys.stderr)
-                show(trace, "failure", file=sys.stderr)
-            elif is_fault:
-                self._check(trace)
-            if failed or is_terminal(sys.stderr):
-                command = f"torchglass show {self.recording.to}"
-                text = f"{len(trace):,} events kept; to see them: {command}"
-                print(f"torchglass: {text}", file=sys.stderr)
+            self._explain(trace, is_fault)
+
+    def _explain(self, trace: Any, is_fault: bool) -> None:
+        """Print why the program failed or, if it ended well, what looks wrong; then how to see more."""
+        from torchglass.api import show
+
+        failed = is_fault and trace.failure() is not None
+        if failed:
+            print(file=sys.stderr)
+            show(trace, "failure", file=sys.stderr)
+        elif is_fault:
+            self._check(trace)
+        if failed or is_terminal(sys.stderr):
+            command = f"torchglass show {self.recording.to}"
+            text = f"{len(trace):,} events kept; to see them: {command}"
+            print(f"torchglass: {text}", file=sys.stderr)
 
     def _check(self, trace: Any) -> None:
         """Print what looks wrong, if something does."""
@@ -437,9 +454,8 @@ class _Ending:
             text = f"{len(trace):,} events: to look for bugs in them, {command}"
             print(f"torchglass: {text}", file=sys.stderr)
             return
-        for line in summary_lines(
-            self._findings(trace), str(self.recording.to), page_for(sys.stderr)
-        ):
+        findings = self._findings(trace)
+        for line in summary_lines(findings, str(self.recording.to), page_for(sys.stderr)):
             print(writable(line, sys.stderr), file=sys.stderr)
 
     def _compare(self, trace: Any) -> None:
@@ -472,21 +488,26 @@ class _Ending:
 
     def _facts(self, trace: Any) -> dict[str, Any]:
         """Return a summary of what was recorded, as data."""
-        failure = trace.failure_story()
-        found = None
-        if self.first_bad:
-            found = trace.first_bad()
-        return {
-            "bundle": None if self.bundle is None else str(self.bundle),
+        facts: dict[str, Any] = {
+            "bundle": None,
             "events": len(trace),
             "complete": trace.complete,
-            "failure": None if failure is None else failure.to_dict(),
-            "first_bad": None if found is None else found.to_dict(),
+            "failure": _to_dict(trace.failure_story()),
+            "first_bad": None,
             "findings": [finding.to_dict() for finding in self._findings(trace)],
-            "diff": self._diff(trace).to_dict() if self.against else None,
-            "view": trace.to_dict(self.view) if self.view else None,
+            "diff": None,
+            "view": None,
             "notes": list(trace.notes),
         }
+        if self.bundle is not None:
+            facts["bundle"] = str(self.bundle)
+        if self.first_bad:
+            facts["first_bad"] = _to_dict(trace.first_bad())
+        if self.against:
+            facts["diff"] = self._diff(trace).to_dict()
+        if self.view:
+            facts["view"] = trace.to_dict(self.view)
+        return facts
 
     def _is_first_rank(self) -> bool:
         """Return whether this is the first of several ranks, and stderr is open."""
@@ -499,3 +520,10 @@ class _Ending:
     def _may_print_text(self) -> bool:
         """Return whether to print: not with --quiet, only for a bundle, and only in the first of several ranks."""
         return not self.is_quiet and self.bundle is not None and self._is_first_rank()
+
+
+def _to_dict(answer: Any) -> dict[str, Any] | None:
+    """Return an answer as data; None if there is none."""
+    if answer is None:
+        return None
+    return answer.to_dict()

@@ -126,30 +126,51 @@ class Tables(StackColumns):
         if number in self.sketches:
             sketch = Sketch.of(self.sketches[number])
         return Value(
-            number, meta.kind, role, meta.shape, meta.dtype, meta.device, meta.stride, meta.layout,
-            meta.requires_grad, meta.type, _or_none(storage), _or_none(version), _or_none(producer),
-            self.stats(number), sketch,
-        )  # fmt: skip
+            number,
+            meta.kind,
+            role,
+            meta.shape,
+            meta.dtype,
+            meta.device,
+            meta.stride,
+            meta.layout,
+            meta.requires_grad,
+            meta.type,
+            _or_none(storage),
+            _or_none(version),
+            _or_none(producer),
+            self.stats(number),
+            sketch,
+        )
 
     def gaps(self) -> Iterator[int]:
         """Yield the events that stand for dropped ones."""
-        gaps = {
-            number
-            for number, callee in enumerate(self.callees)
-            if (callee.kind, callee.name) == GAP
-        }
-        if gaps:
-            yield from (event for event, callee in enumerate(self.callee) if callee in gaps)
+        gaps: set[int] = set()
+        for number, callee in enumerate(self.callees):
+            if (callee.kind, callee.name) == GAP:
+                gaps.add(number)
+        if not gaps:
+            return
+        for event, callee in enumerate(self.callee):
+            if callee in gaps:
+                yield event
 
     def stats(self, number: int) -> Stats | None:
         """Return the statistics of a value, or None if it was not measured."""
         if not self.value_measured or self.value_measured[number] == NONE:
             return None
         return Stats(
-            self.value_count[number], self.value_nan[number], self.value_posinf[number], self.value_neginf[number],
-            self.value_zeros[number], self.value_min[number], self.value_max[number], self.value_mean[number],
-            self.value_std[number], self.value_norm[number],
-        )  # fmt: skip
+            self.value_count[number],
+            self.value_nan[number],
+            self.value_posinf[number],
+            self.value_neginf[number],
+            self.value_zeros[number],
+            self.value_min[number],
+            self.value_max[number],
+            self.value_mean[number],
+            self.value_std[number],
+            self.value_norm[number],
+        )
 
     def values_of(self, form: int, first: int) -> tuple[Value, ...]:
         """Return the values of a form, of which the first is at index ``first`` of ``io``."""
@@ -195,15 +216,25 @@ class Tables(StackColumns):
             user_site = self.stack_user[stack]
             if user_site != NONE:
                 site = self.sites[user_site]
-        is_direct = site is not None and bool(self.direct[number])
         module = None
+        path = None
+        root = None
+        detail = callee.detail
         if self.module[number] != NONE:
             module = self.modules[self.module[number]]
-        detail = callee.detail
-        if module is not None and callee.kind == "module":
-            detail = module.detail
+            path = module.path
+            root = module.root
+            if callee.kind == "module":
+                detail = module.detail
+        is_direct = False
         operator = None
         target: tuple[str, ...] = ()
+        location = None
+        code = ""
+        if site is not None:
+            is_direct = bool(self.direct[number])
+            location = site.location
+            code = site.code
         if site is not None and is_direct:
             target = site.target
             if callee.kind == "function":
@@ -225,8 +256,8 @@ class Tables(StackColumns):
             forward_event=_or_none(self.forward[number]),
             start_ns=self.start_ns[number],
             end_ns=_or_none(self.end_ns[number]),
-            module=None if module is None else module.path,
-            root=None if module is None else module.root,
+            module=path,
+            root=root,
             call=_or_none(self.call[number]),
             detail=detail,
             operator=operator,
@@ -235,9 +266,9 @@ class Tables(StackColumns):
             inputs=self.values_of(args, first_input),
             outputs=self.values_of(result, first_output),
             stack=locations,
-            location=None if site is None else site.location,
+            location=location,
             owner=self._text_or_none(self.owner[number]),
-            code="" if site is None else site.code,
+            code=code,
             direct=is_direct,
             target=target,
             operands=self.operand_texts[self.operands[number]],
@@ -313,12 +344,11 @@ class Tables(StackColumns):
 
     def module_infos(self) -> tuple[ModuleInfo, ...]:
         """Return all modules as objects."""
-        found: list[ModuleInfo] = []
+        infos: list[ModuleInfo] = []
         for number, row in enumerate(self.modules):
-            parameters = tuple([self.value(value, name) for name, value in row.parameters])
-            info = ModuleInfo(number, row.root, row.path, row.name, row.detail, parameters)
-            found.append(info)
-        return tuple(found)
+            parameters = tuple(self.value(value, name) for name, value in row.parameters)
+            infos.append(ModuleInfo(number, row.root, row.path, row.name, row.detail, parameters))
+        return tuple(infos)
 
 
 def _or_none(number: int) -> int | None:

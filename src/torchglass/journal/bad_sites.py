@@ -92,18 +92,20 @@ class BadSites:
             if begin >= end:
                 continue
             words = chunk.words(begin, end)
-            counts, nans, positive, negative, how = (
-                words[offset :: layout.MEASURED_WORDS].tolist()
-                for offset in (0, 1, 2, 3, layout.MEASURED_WORDS - 1)
-            )
+            width = layout.MEASURED_WORDS
+            counts = words[0::width].tolist()
+            nans = words[1::width].tolist()
+            positive = words[2::width].tolist()
+            negative = words[3::width].tolist()
+            last_words = words[width - 1 :: width].tolist()
             if not (any(nans) or any(positive) or any(negative)):
                 continue
             for offset, count in enumerate(counts):
-                # Without this word the entry was not written, and reused memory may have any content.
-                is_written = how[offset] != 0
-                if is_written and (
-                    nans[offset] or positive[offset] or (negative[offset] and count == 1)
-                ):
+                if not last_words[offset]:
+                    # The entry was not written. Reused memory may have any content.
+                    continue
+                is_single_minus_inf = negative[offset] and count == 1
+                if nans[offset] or positive[offset] or is_single_minus_inf:
                     bad[begin + offset] = bool(nans[offset])
         return bad
 
@@ -119,17 +121,16 @@ class BadSites:
 def _id_groups(chunk: Chunk) -> list[IdGroup]:
     """Return where the ids of the inputs and outputs of each event in a chunk begin, in order."""
     words = chunk.words(chunk.first, chunk.written())
-    callees, stacks, inputs, outputs = (
-        words[column :: layout.RECORD_WORDS].tolist()
-        for column in (layout.WHAT, layout.STACK, layout.INPUTS, layout.OUTPUTS)
-    )
+    callees = words[layout.WHAT :: layout.RECORD_WORDS].tolist()
+    stacks = words[layout.STACK :: layout.RECORD_WORDS].tolist()
+    inputs = words[layout.INPUTS :: layout.RECORD_WORDS].tolist()
+    outputs = words[layout.OUTPUTS :: layout.RECORD_WORDS].tolist()
+    columns = zip(callees, stacks, inputs, outputs, strict=True)
     groups: list[IdGroup] = []
-    for callee, stack, first_input, first_output in zip(
-        callees, stacks, inputs, outputs, strict=True
-    ):
+    for callee, stack, first_input, first_output in columns:
         if first_input >= 0:
-            groups.append(IdGroup(first_input, callee, stack, False))
+            groups.append(IdGroup(first_input, callee, stack, is_output=False))
         if first_output >= 0:
-            groups.append(IdGroup(first_output, callee, stack, True))
+            groups.append(IdGroup(first_output, callee, stack, is_output=True))
     groups.sort(key=lambda group: group.first)
     return groups

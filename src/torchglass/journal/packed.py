@@ -16,31 +16,29 @@ def pack(streams: Streams, id_ends: dict[int, int]) -> Streams:
         if chunks:
             newest = chunks[-1]
         for chunk in list(chunks):
-            if stream in (ROWS, PASSING) or (stream != IDS and chunk is newest):
-                length = _used_bytes(chunk)
-            else:
-                end = chunk.last
-                if chunk is newest:
-                    end = min(id_ends.get(owner, chunk.last), chunk.last)
-                length = chunk.start + (end - chunk.first) * WIDTHS[stream]
-            copy = Chunk(
-                bytearray(memoryview(chunk.buffer)[:length]),
-                stream,
-                owner,
-                chunk.first,
-                chunk.copies,
-            )
+            length = _used_bytes(chunk, chunk is newest, id_ends.get(owner, chunk.last))
+            content = bytearray(memoryview(chunk.buffer)[:length])
+            copy = Chunk(content, stream, owner, chunk.first, chunk.copies)
             copy.last = min(copy.last, chunk.last)
             copy.begin()
             packed.add(copy)
     return packed
 
 
-def _used_bytes(chunk: Chunk) -> int:
-    """Return the bytes of a chunk up to the end of its last entry. The last word of an entry is never 0."""
+def _used_bytes(chunk: Chunk, is_newest: bool, id_end: int) -> int:
+    """Return the bytes of a chunk up to the end of its last entry.
+
+    For the newest chunk of ids, that is known only from ``id_end``, the number after the last id of the thread.
+    """
     width = WIDTHS[chunk.stream]
-    used = len(bytes(memoryview(chunk.buffer)[chunk.start :]).rstrip(b"\0"))
-    return chunk.start + -(-used // width) * width
+    if chunk.stream in (ROWS, PASSING) or (is_newest and chunk.stream != IDS):
+        # The last word of an entry is never 0.
+        used = len(bytes(memoryview(chunk.buffer)[chunk.start :]).rstrip(b"\0"))
+        return chunk.start + -(-used // width) * width
+    end = chunk.last
+    if is_newest:
+        end = min(id_end, end)
+    return chunk.start + (end - chunk.first) * width
 
 
 def file_content(streams: Streams, process: int) -> Iterator[bytes | bytearray]:

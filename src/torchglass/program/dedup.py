@@ -76,10 +76,13 @@ class ById(Generic[_T, _Made]):
         self._known: dict[int, tuple[_Made, _T]] = {}
 
     def __call__(self, thing: _T) -> _Made:
-        found = self._known.get(id(thing))
-        if found is None:
-            found = self._known[id(thing)] = (self._make(thing), thing)
-        return found[0]
+        known = self._known.get(id(thing))
+        if known is not None:
+            made, _ = known
+            return made
+        made = self._make(thing)
+        self._known[id(thing)] = (made, thing)
+        return made
 
 
 class DistinctEvents:
@@ -124,8 +127,13 @@ class DistinctEvents:
         """Return by event how long it took, in nanoseconds; 0 if that is not known."""
         if isinstance(self.source, TableEvents):
             tables = self.source.tables
-            times = zip(tables.start_ns, tables.end_ns, strict=True)
-            return array("q", [0 if end == NONE else end - start for start, end in times])
+            spent = array("q")
+            for start, end in zip(tables.start_ns, tables.end_ns, strict=True):
+                if end == NONE:
+                    spent.append(0)
+                else:
+                    spent.append(end - start)
+            return spent
         return [event.duration_ns or 0 for event in self.source.events()]
 
     @cached_property
@@ -146,39 +154,42 @@ class DistinctEvents:
 
     @cached_property
     def dropped(self) -> Counter[int]:
-        """Return how often something alike happened in events that were not kept, by the number of the sample.
+        """Return by sample how many events like it were not kept.
 
-        Only what was called and from where is known of them, so they count with the first that fits.
+        Of events that were not kept, only what was called and from where is known. They count with the first sample
+        that fits.
         """
-        found: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
         if not isinstance(self.source, TableEvents):
-            return found
+            return counts
         for gap in self.source.tables.gaps():
             for distance, number in missing_of(self.sample(gap)).alike_by_distance.items():
-                if 0 <= gap + distance < len(self.alike):
-                    found[self.alike[gap + distance]] += number
-        return found
+                event = gap + distance
+                if 0 <= event < len(self.alike):
+                    counts[self.alike[event]] += number
+        return counts
 
     def looks(self) -> list[int]:
         """Return by event a number that is equal for events of which views show the same."""
         places: dict[Location, int] = {}
         numbers: dict[Key, int] = {}
-        by_sample = [
-            numbers.setdefault(_look(event, places), len(numbers)) for event in self.samples
-        ]
-        return [by_sample[number] for number in self.alike]
+        by_sample: list[int] = []
+        for event in self.samples:
+            by_sample.append(numbers.setdefault(_shown(event, places), len(numbers)))
+        return [by_sample[sample] for sample in self.alike]
 
     def _read_tables(self, tables: Tables) -> None:
         """Read the columns of tables. ``Event`` objects are made only for the samples."""
         self.parents = tables.parent
-        known: dict[Hashable, int] = {}
+        sample_of: dict[Hashable, int] = {}
         alike = self.alike
         for key in _keys(tables):
-            number = known.get(key)
-            if number is None:
-                number = known[key] = len(self.samples)
+            sample = sample_of.get(key)
+            if sample is None:
+                sample = len(self.samples)
+                sample_of[key] = sample
                 self.samples.append(tables.event(len(alike)))
-            alike.append(number)
+            alike.append(sample)
 
     def _read_events(self) -> None:
         """Take every event as its own sample."""
@@ -189,7 +200,9 @@ class DistinctEvents:
 
 def distinct_events(trace: Recorded) -> DistinctEvents:
     """Read the events of a trace."""
-    return DistinctEvents(TableEvents(trace._tables) if isinstance(trace, HasTables) else trace)
+    if isinstance(trace, HasTables):
+        return DistinctEvents(TableEvents(trace._tables))
+    return DistinctEvents(trace)
 
 
 def _keys(tables: Tables) -> Iterator[Hashable]:
@@ -198,25 +211,34 @@ def _keys(tables: Tables) -> Iterator[Hashable]:
     All views of a big trace begin with this. So whole columns are zipped, and the metadata of an event's values is
     compared as bytes, which takes two thirds of the time of a loop over the events.
     """
-    counts = form_sizes(tables)
-    metas = array("q", map(tables.value_meta.__getitem__, tables.io)).tobytes()
-    values = map(add, map(counts.__getitem__, tables.args), map(counts.__getitem__, tables.result))
+    has_no_module_call = map(NONE.__eq__, tables.call)
+    has_no_end = map(NONE.__eq__, tables.end_ns)
     return zip(
         tables.callee,
         tables.stack,
         tables.module,
-        map(NONE.__eq__, tables.call),
+        has_no_module_call,
         tables.args,
         tables.result,
         tables.error,
         tables.thread,
-        map(NONE.__eq__, tables.end_ns),
-        [
-            metas[8 * first : 8 * (first + count)]
-            for first, count in zip(tables.first_io, values, strict=True)
-        ],
+        has_no_end,
+        _metadata_of_values(tables),
         strict=True,
     )
+
+
+def _metadata_of_values(tables: Tables) -> list[bytes]:
+    """Return for each event the numbers of the metadata of its inputs and outputs, as bytes."""
+    sizes = form_sizes(tables)
+    inputs = map(sizes.__getitem__, tables.args)
+    outputs = map(sizes.__getitem__, tables.result)
+    counts = map(add, inputs, outputs)
+    metas = array("q", map(tables.value_meta.__getitem__, tables.io)).tobytes()
+    return [
+        metas[8 * first : 8 * (first + count)]
+        for first, count in zip(tables.first_io, counts, strict=True)
+    ]
 
 
 _words: Callable[[Event], Key] = attrgetter(
@@ -224,22 +246,17 @@ _words: Callable[[Event], Key] = attrgetter(
 )
 
 
-def _look(event: Event, places: dict[Location, int]) -> Key:
-    """Return everything that views show of an event, as a key."""
-    of_module = None
+def _shown(event: Event, places: dict[Location, int]) -> Key:
+    """Return everything that views show of an event, as a key. ``places`` numbers the locations."""
+    module = None
     if event.kind == "module":
-        of_module = (
-            event.module,
-            event.root,
-            event.detail,
-            tuple([value.role for value in event.inputs]),
-        )
-    return (
-        _words(event),
-        None if event.location is None else places.setdefault(event.location, len(places)),
-        tuple(map(shape_key, event.inputs)),
-        tuple(map(shape_key, event.outputs)) or event.result,
-        event.direct or called_by_torch(event),
-        event.end_ns is None,
-        of_module,
-    )
+        roles = tuple([value.role for value in event.inputs])
+        module = (event.module, event.root, event.detail, roles)
+    place = None
+    if event.location is not None:
+        place = places.setdefault(event.location, len(places))
+    inputs = tuple(map(shape_key, event.inputs))
+    outputs = tuple(map(shape_key, event.outputs)) or event.result
+    is_shown_as_direct = event.direct or called_by_torch(event)
+    has_no_end = event.end_ns is None
+    return (_words(event), place, inputs, outputs, is_shown_as_direct, has_no_end, module)

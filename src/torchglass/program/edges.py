@@ -53,39 +53,50 @@ def partial_iterations(tree: ProgramTree, distinct: DistinctEvents) -> bytearray
     for events in partial:
         for event in events:
             left_out[event] = 1
-    calls = [(sample.name, id(sample.stack), sample.error) for sample in distinct.samples]
-    kept_calls = {
-        calls[alike]
-        for alike, is_left_out in zip(distinct.alike, left_out, strict=True)
-        if not is_left_out
-    }
-    for events in partial:
-        if not kept_calls.issuperset(calls[distinct.alike[event]] for event in events):
-            for event in events:
-                left_out[event] = 0
-    for event, alike in enumerate(distinct.alike):
-        if is_counted_gap[alike]:
+    _keep_unique(partial, distinct, left_out)
+    for event, sample in enumerate(distinct.alike):
+        if is_counted_gap[sample]:
             left_out[event] = 1
     return left_out
 
 
+def _keep_unique(
+    partial: Sequence[Sequence[int]], distinct: DistinctEvents, left_out: bytearray
+) -> None:
+    """Clear the mark of each partial iteration that has a call which no kept event has."""
+    calls = [(sample.name, id(sample.stack), sample.error) for sample in distinct.samples]
+    kept_calls: set[tuple[str, int, str | None]] = set()
+    for sample, is_left_out in zip(distinct.alike, left_out, strict=True):
+        if not is_left_out:
+            kept_calls.add(calls[sample])
+    for events in partial:
+        if not kept_calls.issuperset(calls[distinct.alike[event]] for event in events):
+            for event in events:
+                left_out[event] = 0
+
+
 def _stretches(distinct: DistinctEvents, is_gap_sample: Sequence[bool]) -> Iterator[_Stretch]:
     """Yield the kept events of each thread between its gaps."""
-    current: dict[str, tuple[list[int], bool]] = {}
-    for event, alike in enumerate(distinct.alike):
-        thread = distinct.samples[alike].thread
-        events, is_after_gap = current.setdefault(thread, ([], False))
-        if is_gap_sample[alike]:
-            yield _Stretch(events, is_after_gap, is_before_gap=True)
-            current[thread] = ([], True)
+    events_of_thread: dict[str, list[int]] = {}
+    threads_after_gap: set[str] = set()
+    for event, sample in enumerate(distinct.alike):
+        thread = distinct.samples[sample].thread
+        events = events_of_thread.setdefault(thread, [])
+        if is_gap_sample[sample]:
+            yield _Stretch(events, thread in threads_after_gap, is_before_gap=True)
+            threads_after_gap.add(thread)
+            events_of_thread[thread] = []
         else:
             events.append(event)
-    for events, is_after_gap in current.values():
-        yield _Stretch(events, is_after_gap, is_before_gap=False)
+    for thread, events in events_of_thread.items():
+        yield _Stretch(events, thread in threads_after_gap, is_before_gap=False)
 
 
 def _last_iteration(tree: ProgramTree, events: Sequence[int]) -> Sequence[int]:
-    """Return the events of the last iteration: of the outermost loop in which that is a small part of the stretch."""
+    """Return the events of the last iteration, if they are a small part of the stretch.
+
+    If that holds for several loops, one in another, take the outermost.
+    """
     last_iteration: Sequence[int] = ()
     most = len(events) // MAX_SHARE_LEFT_OUT
     for node in _iterations(tree, events[-1:]):
@@ -97,7 +108,7 @@ def _last_iteration(tree: ProgramTree, events: Sequence[int]) -> Sequence[int]:
 
 
 def _first_iteration(tree: ProgramTree, events: Sequence[int]) -> Sequence[int]:
-    """Return the events of the first iteration, likewise. Calls that were open before the gap come before it."""
+    """Return the events of the first iteration, likewise. Calls that were open in the gap are not part of it."""
     if not events:
         return ()
     first_iteration: Sequence[int] = ()

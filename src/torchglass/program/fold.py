@@ -79,8 +79,8 @@ class Item:
 
     nodes: list[int] = field(default_factory=list[int])
     slots: list[int] = field(default_factory=list[int])
-    """For each node, in which slot of the item around it it is. Slots are an item's nodes or, in a merged loop, its
-    iterations."""
+    """For each node, its slot in the item around this one. The slots of an item are its nodes; those of a merged loop
+    are its iterations."""
     iterations: list[IterationKey] = field(default_factory=list[IterationKey])
     """For each node, in which iteration of the innermost merged loop it is."""
     slot_count: int = 0
@@ -117,6 +117,14 @@ class _Sequence(NamedTuple):
     """The iteration of the innermost merged loop that they are in."""
 
 
+class _Unfilled(NamedTuple):
+    """An item whose children are still to be made."""
+
+    item: Item
+    sequences: list[_Sequence]
+    """The nodes of the children, by slot of the item."""
+
+
 def folded(
     tree: Foldable,
     roots: Sequence[int],
@@ -132,7 +140,7 @@ def folded(
         return _unfolded(tree, roots)
     top = Item(slot_count=1)
     items: list[Item] = [top]
-    pending: list[tuple[Item, list[_Sequence]]] = [(top, [_Sequence(roots, (0, 0))])]
+    pending = [_Unfilled(top, [_Sequence(roots, (0, 0))])]
     while pending:
         item, sequences = pending.pop()
         item.children = _merge_sequences(tree, sequences)
@@ -154,36 +162,35 @@ def _unfolded(tree: Foldable, roots: Sequence[int]) -> list[Item]:
     return top.children
 
 
-def _contents(tree: Foldable, item: Item, items: list[Item]) -> list[tuple[Item, list[_Sequence]]]:
-    """Return which items are still to be filled below an item, and with which sequences of nodes.
+def _contents(tree: Foldable, item: Item, items: list[Item]) -> list[_Unfilled]:
+    """Return what is to be filled next: the item itself or, for a loop over layers, the item of each layer.
 
-    That is the item itself, with the children of all its nodes or, if it is a merged loop, of all its iterations. A
-    loop over layers gets its items, one for each layer, here; they are added to ``items``.
+    The children of an item are made of the children of its nodes; those of a merged loop, of the children of all its
+    iterations. The items of layers are made here, and added to ``items``.
     """
     merges = tree.may_merge_iterations(item.nodes[0])
     children = [tree.children_of(node) for node in item.nodes]
     item.slot_count = len(children)
     if merges is None:
         if any(children):
-            return [(item, list(map(_Sequence, children, item.iterations)))]
+            return [_Unfilled(item, list(map(_Sequence, children, item.iterations)))]
         return []
     if merges:
-        sequences = [
-            _Sequence(tree.children_of(iteration), (execution, number))
-            for execution, iterations in enumerate(children)
-            for number, iteration in enumerate(iterations)
-        ]
+        sequences: list[_Sequence] = []
+        for execution, iterations in enumerate(children):
+            for number, iteration in enumerate(iterations):
+                sequences.append(_Sequence(tree.children_of(iteration), (execution, number)))
         item.slot_count = len(sequences)
-        return [(item, sequences)]
-    found: list[tuple[Item, list[_Sequence]]] = []
-    for number in range(max(map(len, children))):
+        return [_Unfilled(item, sequences)]
+    to_fill: list[_Unfilled] = []
+    layer_count = max(len(iterations) for iterations in children)
+    for number in range(layer_count):
         layer = _layer(item, children, number)
         item.children.append(layer)
         items.append(layer)
-        found.append(
-            (layer, list(map(_Sequence, map(tree.children_of, layer.nodes), layer.iterations)))
-        )
-    return found
+        inside = [tree.children_of(node) for node in layer.nodes]
+        to_fill.append(_Unfilled(layer, list(map(_Sequence, inside, layer.iterations))))
+    return to_fill
 
 
 def _layer(loop: Item, children: Sequence[Sequence[int]], number: int) -> Item:
@@ -203,19 +210,20 @@ def _layer(loop: Item, children: Sequence[Sequence[int]], number: int) -> Item:
 
 def _merge_sequences(tree: Foldable, sequences: Sequence[_Sequence]) -> list[Item]:
     """Return one item for each place at which something happened in any of the sequences, in order."""
-    found: dict[Hashable, Item] = {}
-    order = Order(lambda place: tree.line(found[place].nodes[0]))
+    item_at: dict[Hashable, Item] = {}
+    order = Order(lambda place: tree.line(item_at[place].nodes[0]))
     for slot, (nodes, iteration) in enumerate(sequences):
         places = _places(tree, nodes)
         for node, place in zip(nodes, places, strict=True):
-            item = found.get(place)
+            item = item_at.get(place)
             if item is None:
-                item = found[place] = Item()
+                item = Item()
+                item_at[place] = item
             item.nodes.append(node)
             item.slots.append(slot)
             item.iterations.append(iteration)
         order.add(places)
-    return [found[place] for place in order.places()]
+    return [item_at[place] for place in order.places()]
 
 
 def _places(tree: Foldable, nodes: Sequence[int]) -> list[Hashable]:
@@ -264,20 +272,21 @@ def _grouped(items: list[Item], slot_count: int) -> list[Item]:
 
     ``slot_count`` is that of the item around them.
     """
-    found: list[Item] = []
-    for start, unit, times in groups(
-        [item.pattern for item in items], [item.height for item in items]
-    ):
+    grouped: list[Item] = []
+    patterns = [item.pattern for item in items]
+    heights = [item.height for item in items]
+    for start, unit, times in groups(patterns, heights):
         members = items[start : start + unit * times]
         if times == 1:
-            found += members
+            grouped += members
         elif unit == 1:
-            found.append(_merged(members, [0] * times, times))
+            grouped.append(_merged(members, [0] * times, times))
         else:
             offsets = [repeat * slot_count for repeat in range(times)]
-            block = [_merged(members[first::unit], offsets, 1) for first in range(unit)]
-            found.append(Item([REPEAT_NODE], [0], [(0, 0)], slot_count * times, times, unit, block))
-    return found
+            repeat = Item([REPEAT_NODE], [0], [(0, 0)], slot_count * times, times, unit)
+            repeat.children = [_merged(members[first::unit], offsets, 1) for first in range(unit)]
+            grouped.append(repeat)
+    return grouped
 
 
 def _merged(items: Sequence[Item], offsets: Sequence[int], times: int) -> Item:
@@ -294,21 +303,19 @@ def _merged(items: Sequence[Item], offsets: Sequence[int], times: int) -> Item:
         item.children = [Item() for _ in first.children]
         child_shifts = list[int]()
         item.slot_count = 0
-        for each, shift in zip(alike, shifts, strict=True):
+        for equal, shift in zip(alike, shifts, strict=True):
             child_shifts.append(item.slot_count)
-            item.slot_count += each.slot_count
-            item.nodes += each.nodes
-            item.iterations += each.iterations
-            item.slots += [slot + shift for slot in each.slots]
+            item.slot_count += equal.slot_count
+            item.nodes += equal.nodes
+            item.iterations += equal.iterations
+            item.slots += [slot + shift for slot in equal.slots]
         if first.is_repeat:
             item.nodes = first.nodes
             item.slots = first.slots
             item.iterations = first.iterations
-        children = zip(*[each.children for each in alike], strict=True)
-        pending += [
-            (child, several, child_shifts)
-            for child, several in zip(item.children, children, strict=True)
-        ]
+        children_alike = zip(*[equal.children for equal in alike], strict=True)
+        for child, child_alike in zip(item.children, children_alike, strict=True):
+            pending.append((child, child_alike, child_shifts))
     top.times = times
     return top
 
@@ -329,7 +336,7 @@ def groups(patterns: Sequence[int], heights: Sequence[int]) -> list[Group]:
     ``a b a b a b c`` (one line each) gives ``[Group(0, 2, 3), Group(6, 1, 1)]``.
     """
     next_equal = _next_equal(patterns)
-    found: list[Group] = []
+    cut: list[Group] = []
     start = 0
     end = len(patterns)
     while start < end:
@@ -337,9 +344,9 @@ def groups(patterns: Sequence[int], heights: Sequence[int]) -> list[Group]:
             best = _best_group(patterns, heights, next_equal, start)
         else:
             best = Group(start, 1, 1)
-        found.append(best)
+        cut.append(best)
         start += best.unit * best.times
-    return found
+    return cut
 
 
 def _next_equal(patterns: Sequence[int]) -> list[int]:
@@ -365,8 +372,10 @@ def _best_group(
         if not repeat or unit > MAX_UNIT:
             break
         times = _repeats(patterns, start, unit)
-        # A unit of several siblings needs a line of its own for the count.
-        saved = sum(heights[start : start + unit]) * (times - 1) - (unit > 1)
+        saved = sum(heights[start : start + unit]) * (times - 1)
+        if unit > 1:
+            # A unit of several siblings needs a line of its own for the count.
+            saved -= 1
         if saved > most:
             best = Group(start, unit, times)
             most = saved
@@ -389,9 +398,9 @@ def depth_first(
     """Yield all nodes, outermost first, without recursion, because traces nest deeper than Python may recurse."""
     pending = list(reversed(tops))
     while pending:
-        each = pending.pop()
-        yield each
-        pending.extend(reversed(children_of(each)))
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(children_of(node)))
 
 
 # ---------------------------------------------------------------- order
@@ -409,27 +418,28 @@ class Order:
 
     def __init__(self, line: Callable[[Hashable], int]) -> None:
         self._line = line
-        self._next: dict[Hashable, Hashable] = {}
         self._first: Hashable = None
+        self._next: dict[Hashable, Hashable] = {}
+        """By place, the one that follows; None for the last."""
 
     def add(self, places: Sequence[Hashable]) -> None:
         """Add the places of one more sequence."""
-        known = self._next
-        new = [place not in known for place in places]
-        if not any(new):
+        following = self._next
+        known = [place in following for place in places]
+        if all(known):
             return
         sequence = set(places)
-        is_unrelated = all(new)
+        is_unrelated = not any(known)
         previous: Hashable = None
-        for place, is_new in zip(places, new, strict=True):
-            if is_new and place not in known:
+        for place in places:
+            if place not in following:
                 previous = self._predecessor(previous, place, sequence, is_unrelated)
                 if previous is None:
-                    known[place] = self._first
+                    following[place] = self._first
                     self._first = place
                 else:
-                    known[place] = known[previous]
-                    known[previous] = place
+                    following[place] = following[previous]
+                    following[previous] = place
             previous = place
 
     def _predecessor(
@@ -437,8 +447,8 @@ class Order:
     ) -> Hashable:
         """Return the place that a new one comes after; None if it comes first.
 
-        That is the previous one of its sequence, or a later place that stands above the new one in the source and is
-        not in this sequence. If lines are not known, the places of a sequence that shares none with the others
+        Begin with the previous place of its sequence, and pass the places of other sequences that are above the new
+        one in the source. If lines are not known, the places of a sequence that shares none with the others
         (``is_unrelated``) come last.
         """
         line = self._line(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from torchglass.events.types import ModuleInfo
 from torchglass.program.dedup import DistinctEvents
@@ -36,17 +37,22 @@ class ModuleTree:
 
     def by_first_call(self) -> tuple[list[int], dict[int, list[int]]]:
         """Return the outermost modules, and for each module those directly in it, in the order of their first calls."""
-        after_all_calls = 1 << 62
-        first = [calls[0] if calls else after_all_calls for calls in self.calls]
         roots: list[int] = []
         children: dict[int, list[int]] = {}
-        for module in sorted(range(len(self)), key=first.__getitem__):
+        for module in sorted(range(len(self)), key=self._first_call):
             parent = self.parent[module]
             if parent >= 0:
                 children.setdefault(parent, []).append(module)
             else:
                 roots.append(module)
         return roots, children
+
+    def _first_call(self, module: int) -> float:
+        """Return the event of the first call of a module; infinity if it was not called."""
+        calls = self.calls[module]
+        if calls:
+            return calls[0]
+        return inf
 
     def name(self, module: int) -> str:
         """Return the path of a module relative to its parent; for an outermost one its label."""
@@ -55,10 +61,9 @@ class ModuleTree:
         outer = ""
         if parent >= 0:
             outer = self.infos[parent].path
+        name = info.path
         if outer:
-            name = info.path[len(outer) + 1 :]
-        else:
-            name = info.path
+            name = name.removeprefix(outer + ".")
         return name or info.root
 
     def _parent_of(self, info: ModuleInfo) -> int:
@@ -71,14 +76,14 @@ class ModuleTree:
         return -1
 
     def _find_calls(self, distinct: DistinctEvents) -> None:
-        is_call = [event.kind == "module" for event in distinct.samples]
-        called = [
-            self.number_of(event.root or "", event.module or "") for event in distinct.samples
-        ]
-        for number, alike in enumerate(distinct.alike):
-            if not is_call[alike]:
+        module_of_call: dict[int, int] = {}
+        for sample, event in enumerate(distinct.samples):
+            if event.kind == "module":
+                module_of_call[sample] = self.number_of(event.root or "", event.module or "")
+        for event_id, sample in enumerate(distinct.alike):
+            module = module_of_call.get(sample)
+            if module is None:
                 continue
-            module = called[alike]
-            self.all_calls.append(number)
+            self.all_calls.append(event_id)
             if module >= 0:
-                self.calls[module].append(number)
+                self.calls[module].append(event_id)

@@ -163,24 +163,30 @@ def series_of(
 
     ``at`` (``train.py:20``, or the line alone) and ``module`` choose among several places.
     """
-    chosen = {
-        key: series
-        for key, series in _all_series(tables, name).items()
-        if (at is None or _is_at(series.place, at)) and (module is None or series.module == module)
-    }
+    chosen: list[Series] = []
+    for series in _all_series(tables, name).values():
+        if at is not None and not _is_at(series.place, at):
+            continue
+        if module is not None and series.module != module:
+            continue
+        chosen.append(series)
     if not chosen:
         raise NotRecorded(_why_none(tables, name))
     if len(chosen) > 1:
-        places = [_place_word(each) for each in chosen.values()]
-        more = ""
-        if len(places) > _MAX_PLACES_NAMED:
-            more = f" and {len(places) - _MAX_PLACES_NAMED} more"
         raise UsageError(
-            f"{name!r} gets a value at {len(places)} places: "
-            f"{', '.join(places[:_MAX_PLACES_NAMED])}{more}; "
+            f"{name!r} gets a value at {len(chosen)} places: {_list_of_places(chosen)}; "
             "choose one with at='file.py:line' or module='path'"
         )
-    return next(iter(chosen.values()))
+    return chosen[0]
+
+
+def _list_of_places(several: Sequence[Series]) -> str:
+    """Return the places of the first few series, and how many more there are."""
+    text = ", ".join(_place_word(series) for series in several[:_MAX_PLACES_NAMED])
+    more = len(several) - _MAX_PLACES_NAMED
+    if more > 0:
+        text += f" and {more} more"
+    return text
 
 
 def _why_none(tables: Tables, name: str) -> str:
@@ -210,30 +216,42 @@ def _place_word(series: Series) -> str:
 
 
 def _all_series(tables: Tables, name: str) -> dict[SeriesKey, Series]:
-    """Return the series of a name for each expression that gives it a value, in the order of the first values."""
-    sites = {
-        number
-        for number, site in enumerate(tables.sites)
-        if name in site.target or name == site.code
-    }
+    """Return the series of a name for each expression that gives it a value, in the order of the first values.
+
+    If no expression has that name, it is taken as the path of a module.
+    """
+    calls = _calls_of_expression(tables, name)
+    if calls:
+        return _series_by_key(tables, name, calls, by_module=False)
+    return _series_by_key(tables, name, _calls_of_module(tables, name), by_module=True)
+
+
+def _calls_of_expression(tables: Tables, name: str) -> list[int]:
+    """Return the calls that are written as ``name``, or that are assigned to it."""
+    sites: set[int] = set()
+    for number, site in enumerate(tables.sites):
+        if name in site.target or name == site.code:
+            sites.add(number)
     stacks = {number for number, site in enumerate(tables.stack_user) if site in sites}
     is_call = [callee.kind in ("function", "module") for callee in tables.callees]
     columns = zip(tables.stack, tables.direct, tables.callee, strict=True)
-    written_calls = [
-        number
-        for number, (stack, is_direct, callee) in enumerate(columns)
+    return [
+        event
+        for event, (stack, is_direct, callee) in enumerate(columns)
         if stack in stacks and is_direct and is_call[callee]
     ]
-    if written_calls:
-        return _series_by_key(tables, name, written_calls, by_module=False)
-    modules = {number for number, row in enumerate(tables.modules) if row.path == name}
+
+
+def _calls_of_module(tables: Tables, path: str) -> list[int]:
+    """Return the calls of the modules with this path that a line of the program made."""
+    modules = {number for number, row in enumerate(tables.modules) if row.path == path}
     is_module = [callee.kind == "module" for callee in tables.callees]
-    calls = [
-        number
-        for number, (module, callee) in enumerate(zip(tables.module, tables.callee, strict=True))
-        if module in modules and is_module[callee] and _site(tables, number) != NONE
+    columns = zip(tables.module, tables.callee, strict=True)
+    return [
+        event
+        for event, (module, callee) in enumerate(columns)
+        if module in modules and is_module[callee] and _site(tables, event) != NONE
     ]
-    return _series_by_key(tables, name, calls, by_module=True)
 
 
 def series_of_event(tables: Tables, event: int) -> Series | None:
@@ -262,7 +280,7 @@ def series_of_events(tables: Tables, events: Sequence[int]) -> Series | None:
 def _series_by_key(
     tables: Tables, name: str, events: Sequence[int], *, by_module: bool
 ) -> dict[SeriesKey, Series]:
-    """Return the series that these events are of. ``by_module`` says that they are calls of modules."""
+    """Group these events into series. ``by_module`` says that they are calls of modules."""
     if not tables.value_measured:
         return {}
     gaps = {number: missing_of(tables.event(number)) for number in tables.gaps()}

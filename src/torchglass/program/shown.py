@@ -105,7 +105,10 @@ class ShownNodes(Foldable):
         return node
 
     def times_run(self, nodes: Sequence[int]) -> int | None:
-        """Return how often that ran of which these are the kept times; None if all was kept, or it is not known."""
+        """Return how often something ran in all, of which these are the nodes that were kept.
+
+        Return None if all were kept, or if the total is not known.
+        """
         totals = self._program.totals
         if not totals.is_needed:
             return None
@@ -114,10 +117,10 @@ class ShownNodes(Foldable):
     def _events_in(self, node: int) -> Iterator[int]:
         pending = [node]
         while pending:
-            each = pending.pop()
-            if self.tree.is_event(each):
-                yield each
-            pending.extend(self.children_of(each))
+            inner = pending.pop()
+            if self.tree.is_event(inner):
+                yield inner
+            pending.extend(self.children_of(inner))
 
     # ------------------------------------------------------------ Foldable
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import starmap
 from math import nan
 from operator import lt
 from typing import Any, TypeVar, cast
@@ -52,18 +51,19 @@ def texts_of(cell: Any) -> tuple[str, ...]:
 
 def frames_of(cell: Any) -> tuple[Location, ...]:
     """Read a JSON list of frames: file, line, function, source line, origin."""
-    found = json.loads(text_of(cell))
-    if not isinstance(found, list) or not all(map(_is_frame, cast("list[Any]", found))):
+    frames = json.loads(text_of(cell))
+    if not isinstance(frames, list):
         raise Unsound("trace.raised_at is not a list of frames")
-    frames = cast("list[Any]", found)
-    return tuple(Location(file, line, line, 0, 0, *rest) for file, line, *rest in frames)
+    return tuple(map(_frame_of, cast("list[Any]", frames)))
 
 
-def _is_frame(given: Any) -> bool:
-    if not isinstance(given, list):
-        return False
-    words = cast("list[Any]", given)
-    return list(map(type, words)) == [str, int, str, str, str] and words[4] in ORIGINS
+def _frame_of(item: Any) -> Location:
+    if isinstance(item, list):
+        fields = cast("list[Any]", item)
+        if list(map(type, fields)) == [str, int, str, str, str] and fields[-1] in ORIGINS:
+            file, line, *rest = fields
+            return Location(file, line, line, 0, 0, *rest)
+    raise Unsound("trace.raised_at is not a list of frames")
 
 
 def sizes_of(cell: Any) -> tuple[int, ...] | None:
@@ -74,11 +74,10 @@ def sizes_of(cell: Any) -> tuple[int, ...] | None:
 
 
 def _all_of(kind: type[T], cell: Any) -> tuple[T, ...]:
-    found = json.loads(text_of(cell))
-    items = cast("list[Any]", found if isinstance(found, list) else [None])
-    if not all(type(each) is kind for each in items):
+    items = json.loads(text_of(cell))
+    if not isinstance(items, list) or set(map(type, cast("list[Any]", items))) - {kind}:
         raise Unsound(f"a cell that must hold a list of {kind.__name__} holds something else")
-    return tuple(items)
+    return tuple(cast("list[T]", items))
 
 
 def ints_of(column: array[int], cells: Iterable[Any]) -> None:
@@ -92,7 +91,7 @@ def ints_of(column: array[int], cells: Iterable[Any]) -> None:
 def reals_of(column: array[float], cells: Iterable[Any]) -> None:
     """Append cells that must all hold numbers or nothing. An empty cell becomes NaN."""
     try:
-        column.extend([nan if each is None else each for each in cells])
+        column.extend([nan if cell is None else cell for cell in cells])
     except TypeError:
         raise Unsound("a cell that must hold a number holds something else") from None
 
@@ -118,16 +117,17 @@ def check_tables(tables: Tables) -> None:
 
 
 def _check_numbers(tables: Tables, column: schema.Column) -> None:
-    found = getattr(tables, column.field)
+    """Check that all numbers of a column are in its range: those of existing rows, if it refers to a table."""
     if column.type == "float | None":
         return
+    numbers = getattr(tables, column.field)
     if column.is_back:
-        _before_own(column.name, found)
-    else:
-        rows = ""
-        if column.to:
-            rows = schema.BY_NAME[column.to].rows
-        within(column.name, found, column.low, len(getattr(tables, rows)) if rows else column.high)
+        _check_points_back(column.name, numbers)
+        return
+    high = column.high
+    if column.to and schema.BY_NAME[column.to].rows:
+        high = len(getattr(tables, schema.BY_NAME[column.to].rows))
+    within(column.name, numbers, column.low, high)
 
 
 def within(name: str, column: Sequence[int], low: int, high: int) -> None:
@@ -136,18 +136,22 @@ def within(name: str, column: Sequence[int], low: int, high: int) -> None:
         raise Unsound(f"a number in {name} points to nothing")
 
 
-def _before_own(name: str, column: Sequence[int]) -> None:
-    if column and (
-        min(column) < NONE or not all(starmap(lt, zip(column, range(len(column)), strict=True)))
-    ):
+def _check_points_back(name: str, column: Sequence[int]) -> None:
+    """Check that the number in each row is that of an earlier row, or NONE."""
+    points_back = all(map(lt, column, range(len(column))))
+    if column and (min(column) < NONE or not points_back):
         raise Unsound(f"a number in {name} does not point back")
 
 
 def _check_places(tables: Tables) -> None:
+    """Check the sites of all stacks, and that there are not too many frames in all."""
     depths: list[int] = []
     for base, sites in zip(tables.stack_base, tables.stack_sites, strict=True):
         within("site", sites, 0, len(tables.sites))
-        depths.append(len(sites) + (depths[base] if base != NONE else 0))
+        depth = len(sites)
+        if base != NONE:
+            depth += depths[base]
+        depths.append(depth)
     if sum(depths) > FRAMES:
         raise Unsound(f"its stacks have more than {FRAMES:,} frames")
     for site in tables.sites:

@@ -101,11 +101,13 @@ def read_contents(connection: sqlite3.Connection, progress: Progress) -> PartCon
 def _read_trace(connection: sqlite3.Connection, tables: Tables) -> int:
     """Read the table ``trace``, which describes the trace as a whole. Return its format."""
     rows = connection.execute("SELECT * FROM trace LIMIT 2").fetchall()
-    if len(rows) != 1:
-        raise Unsound(f"the table trace has {'no row' if not rows else 'more than one row'}")
-    number, name, process, started_at, duration, complete, left_by, linked, *more = rows[0]
-    if number not in FORMATS:
-        raise Unsound(f"its rows have format {number!r}, which this version does not read")
+    if not rows:
+        raise Unsound("the table trace has no row")
+    if len(rows) > 1:
+        raise Unsound("the table trace has more than one row")
+    file_format, name, process, started_at, duration, complete, left_by, linked, *more = rows[0]
+    if file_format not in FORMATS:
+        raise Unsound(f"its rows have format {file_format!r}, which this version does not read")
     if linked != 1:
         raise Unsound("a version of before the first release left it without an end")
     if type(started_at) not in (int, float):
@@ -123,7 +125,7 @@ def _read_trace(connection: sqlite3.Connection, tables: Tables) -> int:
         tables.python = text_of(more[1])
         tables.torch = text_of(more[2])
     tables.notes = [text_of(text) for _, text in _rows(connection, "notes")]
-    return int_of(number)
+    return int_of(file_format)
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
@@ -173,13 +175,12 @@ def _read_forms(connection: sqlite3.Connection) -> list[Form]:
             roles[form].append(text_of(role))
         elif role is not None:
             raise Unsound(f"form {form} has another number of tensors than it says")
+    forms: list[Form] = []
     for number, count in enumerate(counts):
         if len(pieces[number]) != count + 1:
             raise Unsound(f"form {number} has another number of pieces than it needs")
-    return [
-        Form(tuple(form_roles), tuple(form_pieces))
-        for form_roles, form_pieces in zip(roles, pieces, strict=True)
-    ]
+        forms.append(Form(tuple(roles[number]), tuple(pieces[number])))
+    return forms
 
 
 def _read_places(connection: sqlite3.Connection, tables: Tables) -> None:
@@ -188,8 +189,8 @@ def _read_places(connection: sqlite3.Connection, tables: Tables) -> None:
         tables.sites.append(SiteNames(Location(*cells[:count]), *cells[count:]))
     stacks: list[list[int]] = []
     for _, base, user in _rows(connection, "stacks"):
-        tables.stack_base.append(NONE if base is None else int_of(base))
-        tables.stack_user.append(NONE if user is None else int_of(user))
+        tables.stack_base.append(_int_or_none(base))
+        tables.stack_user.append(_int_or_none(user))
         stacks.append([])
     query = "SELECT stack, position, site FROM stack_sites ORDER BY stack, position"
     for stack, position, site in connection.execute(query):
@@ -197,6 +198,13 @@ def _read_places(connection: sqlite3.Connection, tables: Tables) -> None:
             raise Unsound("the frames of the stacks are not in order")
         stacks[stack].append(int_of(site))
     tables.stack_sites = [tuple(sites) for sites in stacks]
+
+
+def _int_or_none(cell: Any) -> int:
+    """Read a cell that holds a whole number, or nothing for NONE."""
+    if cell is None:
+        return NONE
+    return int_of(cell)
 
 
 def _chunks(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[Any, ...]]]:
@@ -210,45 +218,53 @@ def _chunks(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[A
         connection.text_factory = decoded
 
 
-def _numbers(table: Table, number: int) -> list[Column]:
+def _numbers(table: Table, file_format: int) -> list[Column]:
     """Return the columns of numbers that files of a format have."""
-    return [column for column in table.of_format(number) if column.field]
+    return [column for column in table.of_format(file_format) if column.field]
 
 
-def _missing(tables: Tables, table: Table, number: int) -> None:
+def _fill_missing(tables: Tables, table: Table, file_format: int) -> None:
     """Fill the columns that files of an earlier format do not have."""
     for column in table.columns:
-        if column.field and column.since > number and column not in schema.MEASURED:
-            setattr(tables, column.field, array("q", [NONE]) * len(getattr(tables, table.rows)))
+        if column.field and column.since > file_format and column not in schema.MEASURED:
+            count = len(getattr(tables, table.rows))
+            setattr(tables, column.field, array("q", [NONE]) * count)
 
 
 def _read_events(
-    connection: sqlite3.Connection, tables: Tables, number: int, progress: Progress
+    connection: sqlite3.Connection, tables: Tables, file_format: int, progress: Progress
 ) -> None:
     """Read the events by columns, so that a hundred thousand of them take less than a second."""
-    declared = _numbers(schema.EVENT_ROWS, number)
+    declared = _numbers(schema.EVENT_ROWS, file_format)
     columns = [getattr(tables, column.field) for column in declared]
-    ends = "CASE WHEN duration_ns IS NULL THEN -1 ELSE start_ns + duration_ns END"
-    names = ", ".join(ends if column.field == "end_ns" else column.name for column in declared)
+    names = [column.name for column in declared]
+    if "duration_ns" in names:
+        # The file has the duration of an event, and the tables its end.
+        end = "CASE WHEN duration_ns IS NULL THEN -1 ELSE start_ns + duration_ns END"
+        names[names.index("duration_ns")] = end
+    query = f"SELECT id, {', '.join(names)}, io FROM event_rows NOT INDEXED ORDER BY id"
     lengths: list[int] = []
     (last,) = connection.execute("SELECT max(id) FROM event_rows").fetchone()
-    for rows in _chunks(
-        connection, f"SELECT id, {names}, io FROM event_rows NOT INDEXED ORDER BY id"
-    ):
-        ids, *cells, io = zip(*rows, strict=True)
+    for rows in _chunks(connection, query):
+        ids, *cells_by_column, io = zip(*rows, strict=True)
         row_ids(ids, len(tables), "event_rows")
-        for column, cell in zip(columns, cells, strict=True):
-            ints_of(column, cell)
+        for column, cells in zip(columns, cells_by_column, strict=True):
+            ints_of(column, cells)
         lists = _id_lists(io)
         lengths += map(len, lists)
         ints_of(tables.io, chain.from_iterable(lists))
         progress(EVENT_SHARE * len(tables) / max(int_of(last), 1))
-    _missing(tables, schema.EVENT_ROWS, number)
+    _fill_missing(tables, schema.EVENT_ROWS, file_format)
+    _index_values(tables, lengths)
+
+
+def _index_values(tables: Tables, lengths: list[int]) -> None:
+    """Fill ``first_io``, and check that each event has as many values as its forms need."""
     within("args", tables.args, NONE, len(tables.forms))
     within("result", tables.result, NONE, len(tables.forms))
-    counts = form_sizes(tables)
-    inputs = map(counts.__getitem__, tables.args)
-    outputs = map(counts.__getitem__, tables.result)
+    sizes = form_sizes(tables)
+    inputs = map(sizes.__getitem__, tables.args)
+    outputs = map(sizes.__getitem__, tables.result)
     if lengths != list(map(add, inputs, outputs)):
         raise Unsound("an event has more or fewer values than its form")
     tables.first_io = array("q", accumulate(lengths, initial=0))
@@ -278,25 +294,23 @@ def _read_values(connection: sqlite3.Connection, tables: Tables, contents: PartC
         row_ids(ids, len(tables.value_meta), "value_rows")
         for column, cell in zip(columns, cells, strict=True):
             ints_of(column, cell)
-    _missing(tables, schema.VALUE_ROWS, contents.format)
+    _fill_missing(tables, schema.VALUE_ROWS, contents.format)
     if contents.format >= schema.MEASURED[0].since:
         _read_measured(connection, tables)
     if contents.format >= schema.SKETCHES.columns[0].since:
         tables.sketches = _read_sketches(connection, len(tables.value_meta), contents.format)
 
 
-def _read_sketches(connection: sqlite3.Connection, values: int, number: int) -> dict[int, bytes]:
+def _read_sketches(
+    connection: sqlite3.Connection, values: int, file_format: int
+) -> dict[int, bytes]:
+    query = "SELECT value, sketch FROM sketches NOT INDEXED ORDER BY value"
     sketches: dict[int, bytes] = {}
-    for value, sketch in connection.execute(
-        "SELECT value, sketch FROM sketches NOT INDEXED ORDER BY value"
-    ):
-        if (
-            type(sketch) is not bytes
-            or len(sketch) != SKETCH.size
-            or not 0 <= int_of(value) < values
-        ):
+    for value, sketch in connection.execute(query):
+        has_size = type(sketch) is bytes and len(sketch) == SKETCH.size
+        if not has_size or not 0 <= int_of(value) < values:
             raise Unsound("a fingerprint has the wrong size, or belongs to a missing value")
-        if number < schema.HASH_SINCE:
+        if file_format < schema.HASH_SINCE:
             sketch = without_hash(sketch)
         sketches[value] = sketch
     return sketches
@@ -330,27 +344,28 @@ def _read_measured(connection: sqlite3.Connection, tables: Tables) -> None:
 
 def _describe_unknown(tables: Tables) -> None:
     """Describe as unknown any value that was used but not yet described when its process died."""
-    if NONE in tables.value_meta:
-        tables.value_meta = array(
-            "q", [len(tables.metas) if meta == NONE else meta for meta in tables.value_meta]
-        )
-        tables.metas.append(Meta.of(None, "?", "?", None, "?", False, "?"))
+    if NONE not in tables.value_meta:
+        return
+    unknown = len(tables.metas)
+    tables.metas.append(Meta.of(None, "?", "?", None, "?", False, "?"))
+    for value, meta in enumerate(tables.value_meta):
+        if meta == NONE:
+            tables.value_meta[value] = unknown
 
 
 def _read_modules(connection: sqlite3.Connection) -> list[ModulePath]:
     parameters: dict[int, list[tuple[str, int]]] = {}
     last = None
-    for row, module, name, value in connection.execute(
-        "SELECT rowid, module, name, value FROM parameters NOT INDEXED ORDER BY rowid"
-    ):
+    query = "SELECT rowid, module, name, value FROM parameters NOT INDEXED ORDER BY rowid"
+    for row, module, name, value in connection.execute(query):
         if last is not None and row <= last:
             raise Unsound("the rows of parameters are not in order")
         last = row
         parameters.setdefault(int_of(module), []).append((text_of(name), int_of(value)))
-    modules = [
-        ModulePath(*cells, parameters=tuple(parameters.pop(number, ())))
-        for number, cells in enumerate(_objects(connection, schema.MODULES))
-    ]
+    modules: list[ModulePath] = []
+    for number, cells in enumerate(_objects(connection, schema.MODULES)):
+        own = tuple(parameters.pop(number, ()))
+        modules.append(ModulePath(*cells, parameters=own))
     if parameters:
         raise Unsound("a parameter belongs to no module")
     return modules
@@ -358,12 +373,12 @@ def _read_modules(connection: sqlite3.Connection) -> list[ModulePath]:
 
 def _read_digests(connection: sqlite3.Connection) -> dict[str, str]:
     digests: dict[str, str] = {}
-    for file, digest in connection.execute(
-        "SELECT file, sha256 FROM sources NOT INDEXED ORDER BY rowid LIMIT 100000"
-    ):
-        if text_of(file) in digests:
+    query = "SELECT file, sha256 FROM sources NOT INDEXED ORDER BY rowid LIMIT 100000"
+    for cell, digest in connection.execute(query):
+        file = text_of(cell)
+        if file in digests:
             raise Unsound("a source file comes twice")
-        digests[text_of(file)] = text_of(digest)
+        digests[file] = text_of(digest)
     return digests
 
 

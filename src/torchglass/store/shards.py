@@ -44,27 +44,60 @@ COPIES = 1024
 """The most tensors in one region, because the header must have room for all their entries."""
 LONGEST_ENTRY = 240
 """The most bytes in the header for a tensor without a name, including the entry for the gap before it."""
+LONGEST_PADDING_ENTRY = 140
+"""The most bytes in the header for the gap before a tensor."""
 Region = tuple[mmap.mmap, int, int, int, int]
 """Mapped memory of a shard, the number of the shard, the offset in the shard, how many tensors the region may hold, and
 the file's descriptor, which may be closed before the region is released."""
 
 NAMES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint64": "U64",
-    "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
 """The names of dtypes in safetensors. Tensors of all other dtypes are stored as bytes (U8)."""
 SIZES = {
-    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
-    "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
-}  # fmt: skip
+    "F64": 8,
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "I64": 8,
+    "I32": 4,
+    "I16": 2,
+    "I8": 1,
+    "U64": 8,
+    "U32": 4,
+    "U16": 2,
+    "U8": 1,
+    "BOOL": 1,
+}
 """The bytes of one element, by the dtype's name in safetensors."""
 
 
 def new_tensor(
-    name: str, dtype: str, shape: tuple[int, ...], length: int, value: int = NONE, event: int = NONE,
-    stride: tuple[int, ...] | None = None, storage_offset: int = 0,
-) -> SavedTensor:  # fmt: skip
+    name: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    length: int,
+    value: int = NONE,
+    event: int = NONE,
+    stride: tuple[int, ...] | None = None,
+    storage_offset: int = 0,
+) -> SavedTensor:
     """Return the row of a tensor to save, before it has a number, a shard and an offset."""
     return SavedTensor(NONE, name, value, event, 0, 0, length, dtype, shape, stride, storage_offset)
 
@@ -109,20 +142,19 @@ class Shards:
         """
         if not self._may_map:
             return None
-        is_own = size > REGION // 4
-        if is_own:
-            wanted = size
+        if size > REGION // 4:
+            region_size = size
             copies = 1
         else:
-            wanted = REGION
+            region_size = REGION
             copies = COPIES
         with self._lock:
             shard = self._shard
             if shard is not None:
                 shard.give_back(unused)
-            if shard is None or not shard.has_room(wanted, copies, self._shard_bytes):
+            if shard is None or not shard.has_room(region_size, copies, self._shard_bytes):
                 shard = self._next_shard()
-            mapping, offset = shard.reserve(-(-wanted // PAGE) * PAGE, copies)
+            mapping, offset = shard.reserve(_round_up(region_size, PAGE), copies)
         return mapping, shard.number, offset, copies, shard.file
 
     def release_region(self, region: mmap.mmap) -> None:
@@ -162,14 +194,17 @@ class _Shard:
 
     def __init__(self, path: Path, number: int, mapped: dict[int, tuple[mmap.mmap, Owned]]) -> None:
         self.number = number
-        self.end = self._length = HEADER
-        """``end`` is the offset of the next bytes. ``_length`` is the least length that the file must have."""
+        self.end = HEADER
+        """The offset of the next bytes."""
+        self._length = HEADER
+        """The least length that the file must have. Before each write it is checked that nobody has cut it off."""
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._owned = Owned(self.file)
         self._mapped = mapped
-        self._shared: tuple[int, int] | None = None
-        """The begin and end of the last region for small tensors."""
+        self._small_region_at: int | None = None
+        """The offset of the region for small tensors at the end of the file; None if something else is there."""
         self._room = HEADER - 8 - len("{}")
+        """The bytes that are left for the header."""
         try:
             write_header(self.file, [])
         except BaseException:
@@ -178,9 +213,9 @@ class _Shard:
 
     def is_full(self, new: SavedTensor, limit: int) -> bool:
         """Return whether a tensor must go into the next shard: too many bytes, or no room for its header entry."""
-        return not self._takes(new.length, limit) or self._room < _header_bytes(
-            replace(new, offset=self.end)
-        )
+        if not self._takes(new.length, limit):
+            return True
+        return self._room < _header_bytes(replace(new, offset=self.end))
 
     def has_room(self, size: int, copies: int, limit: int) -> bool:
         """Return whether a region of ``size`` bytes for up to ``copies`` tensors fits."""
@@ -193,46 +228,41 @@ class _Shard:
         """Reserve ``size`` bytes at the end of the file. Return a mapping of them, and the offset where they begin."""
         self._owned.check()
         check_length(self.file, self._length)
-        offset = -(-self.end // PAGE) * PAGE
+        offset = _round_up(self.end, PAGE)
         allocate(self.file, offset, size)
         mapping, copy = map_shared(self.file, size, offset)
         # The mapping owns only its own copy of the descriptor, because the shard may close its descriptor before.
-        self._mapped[id(mapping)] = (
-            mapping,
-            Owned(*copy),
-        )
-        self.end = self._length = offset + size
+        self._mapped[id(mapping)] = (mapping, Owned(*copy))
+        self.end = offset + size
+        self._length = self.end
         self._room -= copies * LONGEST_ENTRY
+        self._small_region_at = None
         if copies > 1:
-            self._shared = (offset, self.end)
-        else:
-            self._shared = None
+            self._small_region_at = offset
         return mapping, offset
 
     def give_back(self, unused: int) -> None:
         """Continue at the offset ``unused`` of the last region for small tensors, if nothing was written after it."""
-        if (
-            self._shared is not None
-            and self._shared[1] == self.end
-            and self._shared[0] <= unused < self.end
-        ):
+        begin = self._small_region_at
+        if begin is not None and begin <= unused < self.end:
             self.end = unused
-            self._shared = None
+            self._small_region_at = None
 
     def append(self, new: SavedTensor, pieces: Iterable[Any]) -> int:
         """Write the bytes of a tensor at the end, and return their offset."""
         self._owned.check()
         check_length(self.file, self._length)
-        offset = self.end + -self.end % ALIGNMENT
-        at = offset
+        offset = _round_up(self.end, ALIGNMENT)
+        end = offset
         for piece in pieces:
-            write_all(self.file, piece, at)
-            at += memoryview(piece).nbytes
-        if at - offset != new.length:
-            raise ValueError(f"a tensor of {new.length:,} bytes gave {at - offset:,}")
-        self.end = at
+            write_all(self.file, piece, end)
+            end += memoryview(piece).nbytes
+        if end - offset != new.length:
+            raise ValueError(f"a tensor of {new.length:,} bytes gave {end - offset:,}")
+        self.end = end
         if new.length:
-            self._length = max(self._length, at)
+            self._length = max(self._length, end)
+            self._small_region_at = None
         return offset
 
     def charge(self, saved: SavedTensor) -> None:
@@ -265,8 +295,8 @@ def write_header(file: int, tensors: Sequence[SavedTensor]) -> None:
         raise ValueError(f"{len(tensors):,} tensors are more than a shard has room to name")
     write_all(file, content, 0)
     # Writing the spaces in blocks is faster than joining them to the content in memory.
-    for at in range(len(content), HEADER, len(SPACES)):
-        write_all(file, SPACES[: HEADER - at], at)
+    for offset in range(len(content), HEADER, len(SPACES)):
+        write_all(file, SPACES[: HEADER - offset], offset)
 
 
 def entries(tensors: Sequence[SavedTensor]) -> Iterator[str]:
@@ -276,25 +306,21 @@ def entries(tensors: Sequence[SavedTensor]) -> Iterator[str]:
     """
     end = HEADER
     kinds = dict[tuple[Any, ...], str]()
-    for saved in sorted(tensors, key=_place):
-        offset = saved.offset
-        length = saved.length
-        if offset < end:
+    for saved in sorted(tensors, key=_order):
+        begin = saved.offset
+        if begin < end:
             continue
-        if offset > end:
-            yield _entry(PADDING, end, f'"dtype":"U8","shape":[{offset - end}]', end, offset)
-        alike = (saved.dtype, saved.shape, saved.stride is None, length)
-        yield _entry(
-            saved.name,
-            saved.id,
-            kinds.get(alike) or kinds.setdefault(alike, _kind(saved)),
-            offset,
-            offset + length,
-        )
-        end = offset + length
+        if begin > end:
+            yield _entry(PADDING, end, f'"dtype":"U8","shape":[{begin - end}]', end, begin)
+        end = begin + saved.length
+        key = (saved.dtype, saved.shape, saved.stride is None, saved.length)
+        if key not in kinds:
+            kinds[key] = _kind(saved)
+        yield _entry(saved.name, saved.id, kinds[key], begin, end)
 
 
-def _place(saved: SavedTensor) -> tuple[int, bool, int]:
+def _order(saved: SavedTensor) -> tuple[int, bool, int]:
+    """Return a key that sorts tensors by offset; at one offset, empty ones first, then the longest."""
     return saved.offset, saved.length > 0, -saved.length
 
 
@@ -316,17 +342,18 @@ def _kind(saved: SavedTensor) -> str:
     if saved.length % SIZES[name]:
         name = "U8"
     count = saved.length // SIZES[name]
-    fits = saved.stride is None and saved.dtype in NAMES and prod(saved.shape) == count
-    if fits:
+    shape = (count,)
+    if saved.stride is None and saved.dtype in NAMES and prod(saved.shape) == count:
         shape = saved.shape
-    else:
-        shape = (count,)
     return f'"dtype":"{name}","shape":[{",".join(map(str, shape))}]'
 
 
 def _header_bytes(saved: SavedTensor) -> int:
     """Return the most bytes that a tensor takes in the header, including the entry for the gap before it."""
-    return (
-        len(_entry(saved.name, saved.id, _kind(saved), saved.offset, saved.offset + saved.length))
-        + 140
-    )
+    end = saved.offset + saved.length
+    entry = _entry(saved.name, saved.id, _kind(saved), saved.offset, end)
+    return len(entry) + LONGEST_PADDING_ENTRY
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

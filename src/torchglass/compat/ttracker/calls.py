@@ -66,8 +66,12 @@ def _parameters(function: Callable[..., Any]) -> tuple[list[str], str]:
     except (ValueError, TypeError):
         return [], "args"
     by_position = (_PARAMETERS.POSITIONAL_ONLY, _PARAMETERS.POSITIONAL_OR_KEYWORD)
-    rest = [each.name for each in parameters if each.kind is _PARAMETERS.VAR_POSITIONAL]
-    return [each.name for each in parameters if each.kind in by_position], (rest or ["args"])[0]
+    names = [parameter.name for parameter in parameters if parameter.kind in by_position]
+    rest = "args"
+    for parameter in parameters:
+        if parameter.kind is _PARAMETERS.VAR_POSITIONAL:
+            rest = parameter.name
+    return names, rest
 
 
 def _place_of(code: CodeType | None) -> str:
@@ -77,8 +81,10 @@ def _place_of(code: CodeType | None) -> str:
     first = code.co_firstlineno
     definition = re.compile(rf"\s*(async\s+)?def\s+{re.escape(code.co_name)}\b")
     source = linecache.getlines(code.co_filename)[first - 1 : first + 99]
-    offset = next((number for number, line in enumerate(source) if definition.match(line)), 0)
-    return lines.place(code.co_filename, first + offset)
+    for number, line in enumerate(source, first):
+        if definition.match(line):
+            return lines.place(code.co_filename, number)
+    return lines.place(code.co_filename, first)
 
 
 # ---------------------------------------------------------------- calls
@@ -210,14 +216,17 @@ def _inputs(
 ) -> Iterator[str]:
     """Yield the arguments that were passed, in the order of the call, without ``self`` and ``cls``."""
     names = tracked.names
-    for at in range(int(tracked.hides_first), min(len(args), len(names) + MOST_ITEMS)):
-        if at < len(names):
-            name = names[at]
+    most = len(names) + MOST_ITEMS
+    for index, value in enumerate(args[:most]):
+        if index == 0 and tracked.hides_first:
+            continue
+        if index < len(names):
+            name = names[index]
         else:
-            name = f"{tracked.rest}[{at - len(names)}]"
-        yield lines.named(indent, words.input, name, 0, shown(args[at]))
-    if len(args) > len(names) + MOST_ITEMS:
-        yield lines.left_out(words, indent, len(args) - len(names) - MOST_ITEMS)
+            name = f"{tracked.rest}[{index - len(names)}]"
+        yield lines.named(indent, words.input, name, 0, shown(value))
+    if len(args) > most:
+        yield lines.left_out(words, indent, len(args) - most)
     for name, value in kwargs.items():
         yield lines.named(indent, words.input, name, 0, shown(value))
 

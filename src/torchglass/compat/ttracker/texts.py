@@ -76,11 +76,16 @@ def stamp_of(value: Any) -> tuple[Any, ...] | None:
         return None
     base = torch.Tensor
     with unseen():
-        reads = (base._version.__get__, base.data_ptr, base.dtype.__get__, base.device.__get__)
-        return (tuple(_sizes(torch, value) or ()), *(_ask(read, value) for read in reads))
+        sizes = tuple(_sizes(torch, value) or ())
+        version = _text_or_none(base._version.__get__, value)
+        address = _text_or_none(base.data_ptr, value)
+        dtype = _text_or_none(base.dtype.__get__, value)
+        device = _text_or_none(base.device.__get__, value)
+    return (sizes, version, address, dtype, device)
 
 
-def _ask(read: Callable[[Any], Any], value: Any) -> str | None:
+def _text_or_none(read: Callable[[Any], Any], value: Any) -> str | None:
+    """Return what ``read`` returns as text; None if the tensor does not have it."""
     try:
         return str(read(value))
     except Exception:  # inference tensors have no version, and wrappers have no address
@@ -129,11 +134,9 @@ def _tensor(torch: Any, value: Any, last_device: str) -> Shown:
         except Exception:  # a class that stores its data in another way
             return lines.type_only(type_name(type(value)))
         sizes = _sizes(torch, value)
-    if device == "cpu" == last_device:
-        shown_device = ""
-    else:
-        shown_device = device
-    return lines.tensor(lines.torch_shape(sizes), dtype, shown_device)
+    if device == "cpu" and last_device == "cpu":
+        device = ""
+    return lines.tensor(lines.torch_shape(sizes), dtype, device)
 
 
 def _sizes(torch: Any, value: Any) -> list[int] | None:
@@ -151,9 +154,9 @@ def _sizes(torch: Any, value: Any) -> list[int] | None:
 
 def _array(numpy: Any, value: Any) -> Shown:
     base = numpy.ndarray
-    return lines.tensor(
-        lines.numpy_shape(base.shape.__get__(value)), _dtype_text(base.dtype.__get__(value))
-    )
+    shape = lines.numpy_shape(base.shape.__get__(value))
+    dtype = _dtype_text(base.dtype.__get__(value))
+    return lines.tensor(shape, dtype)
 
 
 _dtype_text = lru_cache(maxsize=256)(str)  # numpy takes 3 µs to convert a dtype to text
@@ -206,19 +209,25 @@ _MORE = object()
 def _items(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) for each line. A long container yields its first MOST_ITEMS, then how many are left."""
     cls = type(value)
-    if cls in (tuple, list) and depth and value:
-        found = [(f"{name}[{number}]", item) for number, item in enumerate(value[:MOST_ITEMS])]
-    elif issubclass(cls, dict) and depth and dict.__len__(value):
-        pairs = zip(range(MOST_ITEMS), list(dict.items(value)), strict=False)
-        found = [(f"{name}[{_key(key, number)}]", item) for number, (key, item) in pairs]
-    else:
+    keys: list[object] = []
+    items: list[Any] = []
+    total = 0
+    if cls in (tuple, list) and depth:
+        total = len(value)
+        items = list(value[:MOST_ITEMS])
+        keys = list(range(len(items)))
+    elif issubclass(cls, dict) and depth:
+        total = dict.__len__(value)
+        for number, (key, item) in enumerate(list(dict.items(value))[:MOST_ITEMS]):
+            keys.append(_key(key, number))
+            items.append(item)
+    if not total:
         yield name, value
         return
-    for inner, item in found:
-        yield from _items(inner, item, depth - 1)
-    total = (dict if issubclass(cls, dict) else cls).__len__(value)
-    if total > len(found):
-        yield str(total - len(found)), _MORE
+    for key, item in zip(keys, items, strict=True):
+        yield from _items(f"{name}[{key}]", item, depth - 1)
+    if total > len(items):
+        yield str(total - len(items)), _MORE
 
 
 def _key(key: Any, number: int) -> str:
@@ -263,13 +272,12 @@ def _is_unreadable(torch: Any, tensor: Any) -> bool:
     It may have no numbers (on meta), a subclass may keep them elsewhere, or reading may break the capture of a CUDA
     graph.
     """
-    if type(
-        tensor
-    ).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or torch.Tensor.is_meta.__get__(
-        tensor
-    ):
+    base = torch.Tensor
+    if type(tensor).__torch_dispatch__ is not base.__torch_dispatch__:
         return True
-    return torch.Tensor.is_cuda.__get__(tensor) and torch.cuda.is_current_stream_capturing()
+    if base.is_meta.__get__(tensor):
+        return True
+    return base.is_cuda.__get__(tensor) and torch.cuda.is_current_stream_capturing()
 
 
 def _figures_of_tensor(torch: Any, tensor: Any) -> Figures:
@@ -277,35 +285,46 @@ def _figures_of_tensor(torch: Any, tensor: Any) -> Figures:
         tensor = tensor.to_dense()
     if tensor.is_quantized:
         tensor = tensor.dequantize()
-    number = tensor.numel()
-    kind = tensor.dtype
-    if kind.is_complex:
-        total = torch.sum(tensor, dtype=torch.complex128).item()
-        return _figures(total, total / number if number else None)
-    return _figures(*_sums(torch, tensor, number))
+    if tensor.dtype.is_complex:
+        return _figures_of_complex(torch, tensor)
+    return _figures_of_real(torch, tensor)
+
+
+def _figures_of_complex(torch: Any, tensor: Any) -> Figures:
+    count = tensor.numel()
+    total = torch.sum(tensor, dtype=torch.complex128).item()
+    if count:
+        return _figures(total, total / count)
+    return _figures(total)
 
 
 _WITHOUT_ARITHMETIC = ("float8", "float4", "uint16", "uint32", "uint64")
 
 
-def _sums(torch: Any, tensor: Any, number: int) -> tuple[Any, Any, Any, Any]:
+def _figures_of_real(torch: Any, tensor: Any) -> Figures:
     """Return sum, mean, min and max. Sums of floats are in double precision, sums of ints and bools are exact."""
-    floating = tensor.dtype.is_floating_point
+    is_float = tensor.dtype.is_floating_point
+    count = tensor.numel()
+    if not count:
+        if is_float:
+            return _figures(0.0)
+        return _figures(0)
     if str(tensor.dtype).removeprefix("torch.").startswith(_WITHOUT_ARITHMETIC):
-        tensor = tensor.to(torch.float32 if floating else torch.int64)
-    if not number:
-        return (0.0 if floating else 0), None, None, None
-    low, high = torch.aminmax(tensor)
-    if tensor.device.type != "mps":
-        double = torch.float64
-    else:
+        if is_float:
+            tensor = tensor.to(torch.float32)
+        else:
+            tensor = tensor.to(torch.int64)
+    double = torch.float64
+    if tensor.device.type == "mps":
         double = torch.float32
-    total = torch.sum(tensor, dtype=double if floating else torch.int64).item()
-    if floating:
-        mean = total / number
+    if is_float:
+        total = torch.sum(tensor, dtype=double).item()
+        mean = total / count
     else:
+        total = torch.sum(tensor, dtype=torch.int64).item()
         mean = torch.mean(tensor, dtype=double).item()
-    return total, mean, low.item(), high.item()
+    low, high = torch.aminmax(tensor)
+    return _figures(total, mean, low.item(), high.item())
 
 
 def _of_array(numpy: Any, array: Any) -> Figures:
