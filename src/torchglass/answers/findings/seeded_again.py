@@ -1,0 +1,73 @@
+"""The random numbers start anew in each step: `torch.manual_seed` with a fixed number stands in the training loop.
+
+Each step draws the same noise, drops the same units and makes the same choices. The model learns these by heart.
+
+    for x, y in data:
+        torch.manual_seed(0)                             # wrong: once, before the loop
+        z = torch.randn(len(x), 16)
+        ...
+        loss.backward()
+
+A seed is fine before each of several runs, and where it changes from step to step.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from torchglass.answers.findings.suspicion import LIKELY, Facts, Suspicion
+from torchglass.answers.findings.texts import SourceFile, source_files, statements_run
+
+LINE = re.compile(r"\.manual_seed\(\s*\d+\s*\)")
+LOOPS = (ast.For, ast.While, ast.AsyncFor)
+ENOUGH_RUNS = 2
+
+
+def find(facts: Facts) -> Iterator[Suspicion]:
+    if len(facts.backwards) < ENOUGH_RUNS:
+        return
+    for source in source_files(facts, LINE):
+        for loop in statements_run(source):
+            if not isinstance(loop, LOOPS) or not _trains(loop, source):
+                continue
+            for node in loop.body:
+                if _is_seed(node):
+                    yield Suspicion(
+                        severity=LIKELY,
+                        event=source.event_near(node),
+                        place=source.place(node),
+                        text=f"{ast.unparse(node)} is called in each step: all steps draw the same random numbers",
+                        fix="set the seed once, before the loop",
+                    )
+
+
+def _trains(loop: ast.For | ast.While | ast.AsyncFor, source: SourceFile) -> bool:
+    """Return whether a loop calls backward itself, and not only in a loop inside of it."""
+    pending: list[ast.AST] = list(loop.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (*LOOPS, ast.FunctionDef)):
+            continue
+        is_backward = (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "backward"
+        )
+        if is_backward and node.lineno in source.lines:
+            return True
+        pending.extend(ast.iter_child_nodes(node))
+    return False
+
+
+def _is_seed(node: ast.stmt) -> bool:
+    """Return whether a statement is ``torch.manual_seed`` of a fixed number."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    call = node.value
+    return (
+        ast.unparse(call.func) in ("torch.manual_seed", "torch.random.manual_seed")
+        and len(call.args) == 1
+        and isinstance(call.args[0], ast.Constant)
+    )
