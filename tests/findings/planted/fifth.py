@@ -83,6 +83,16 @@ def loss_again_for_the_log_lookalike():
     train(net.parameters(), loss)
 
 
+def mixup_switched_off_lookalike():
+    net, x, y = mlp(6, 3), torch.randn(16, 6), torch.randint(0, 3, (16,))
+
+    def loss():
+        scores, share, first, second = net(x), 1.0, y, y
+        return share * F.cross_entropy(scores, first) + (1 - share) * F.cross_entropy(scores, second)
+
+    train(net.parameters(), loss)
+
+
 # wrong-sign
 
 
@@ -194,6 +204,16 @@ def graph_autoencoder_lookalike():
         return F.binary_cross_entropy_with_logits(z @ z.T, edges)
 
     train(net.parameters(), loss)
+
+
+def similarities_distilled_lookalike():
+    student, teacher, x = mlp(8, 4), mlp(8, 4).requires_grad_(False), torch.randn(12, 8)
+
+    def loss():
+        own, wanted = student(x), teacher(x)
+        return F.kl_div((own @ own.T).log_softmax(1), (wanted @ wanted.T).softmax(1), reduction="batchmean")
+
+    train(student.parameters(), loss)
 
 
 # activation-unused
@@ -430,37 +450,6 @@ def bytes_divided_twice():
 def halved_twice_lookalike():
     net, x, y = mlp(4, 2), torch.rand(6, 4), torch.randint(0, 2, (6,))
     train(net.parameters(), lambda: F.cross_entropy(net(x / 2 / 2), y))
-
-
-# noisy-target
-
-
-def denoising(is_wrong):
-    net, x = mlp(12, 12), torch.rand(16, 12)
-
-    def loss():
-        noisy = x + 0.1 * torch.randn_like(x)
-        return F.mse_loss(net(noisy), noisy if is_wrong else x)  # finds: noisy-target  [noisy]
-
-    train(net.parameters(), loss)
-
-
-def noise_in_the_target():  # [noisy]
-    denoising(is_wrong=True)
-
-
-def noise_in_the_input_only_fixed():
-    denoising(is_wrong=False)
-
-
-def dequantised_lookalike():
-    net, x = mlp(12, 12), torch.randint(0, 256, (16, 12)).float()
-
-    def loss():
-        smooth = (x + torch.rand_like(x)) / 256
-        return F.mse_loss(net(smooth), smooth)
-
-    train(net.parameters(), loss)
 
 
 # seeded-again

@@ -43,7 +43,7 @@ def find(facts: Facts) -> Iterator[Suspicion]:
             mean = _mean_of_sample(facts, event)
             if mean is None or not all(_is_unused(facts, each) for each in looks):
                 continue
-            used = _later_use(facts, event, mean)
+            used = _later_use(facts, event, mean, is_anywhere=True)
             if used is not None:
                 yield _suspicion(facts, event, len(looks), used)
 
@@ -76,12 +76,13 @@ def _is_unused(facts: Facts, event: int) -> bool:
     return True
 
 
-def _later_use(facts: Facts, event: int, value: int) -> int | None:
-    """Return a later call in the same function that takes a value on its way to a loss."""
+def _later_use(facts: Facts, event: int, value: int, is_anywhere: bool = False) -> int | None:
+    """Return a later call in the same function, or anywhere, that takes a value on its way to a loss."""
     around = _function(facts, event)
     for user in facts.users.get(value, ()):
         is_other = user > event and facts.location(user) != facts.location(event)
-        if is_other and _function(facts, user) == around and _is_in_loss(facts, user):
+        is_here = is_anywhere or _function(facts, user) == around
+        if is_other and is_here and _is_in_loss(facts, user):
             return user
     return None
 

@@ -4,7 +4,8 @@
     loss_text = F.cross_entropy(logits, labels)          # wrong: F.cross_entropy(logits.T, labels)
     (loss_image + loss_text).backward()
 
-A loss that is computed again only to be printed is not reported.
+A loss that is computed again only to be printed is not reported, nor are parts that are weighted one by one: with mixup
+switched off, both parts of its loss are the same.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ OTHERS = (
     "margin_ranking_loss",
 )
 
+PRODUCTS = ("mul", "__mul__", "__rmul__")
+
 
 def find(facts: Facts) -> Iterator[Suspicion]:
     for name in (*sorted(LOSSES), *OTHERS):
@@ -30,6 +33,8 @@ def find(facts: Facts) -> Iterator[Suspicion]:
             for event in events:
                 given = facts.gives[event]
                 if not given or given[0] not in facts.carries_gradient:
+                    continue
+                if _is_weighted(facts, given[0]):
                     continue
                 key = (facts.tables.args[event], tuple(facts.takes[event]))
                 earlier = known.setdefault(key, event)
@@ -47,3 +52,8 @@ def find(facts: Facts) -> Iterator[Suspicion]:
                 fix="pass what the second one is meant to compare, or leave it out",
                 times=times,
             )
+
+
+def _is_weighted(facts: Facts, value: int) -> bool:
+    """Return whether a loss is multiplied with something before it is added."""
+    return any(facts.name(user) in PRODUCTS for user in facts.users.get(value, ()))

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from torchglass.answers.findings.facts import KEEPS_NUMBERS
 from torchglass.answers.findings.suspicion import LIKELY, Facts, Suspicion, seen_at
 
-DIVIDES = ("div", "__truediv__", "div_", "__itruediv__", "true_divide")
+IN_PLACE = ("div_", "__itruediv__")
+DIVIDES = ("div", "__truediv__", "true_divide", *IN_PLACE)
 SUBTRACTS = ("sub", "__sub__", "sub_", "__isub__")
 STEPS = frozenset((*DIVIDES, *SUBTRACTS))
 PASSES = KEEPS_NUMBERS - {"cat", "concat", "concatenate", "stack"}
@@ -47,6 +48,8 @@ def find(facts: Facts) -> Iterator[Suspicion]:
 def _same_before(facts: Facts, event: int) -> int | None:
     """Return an earlier division by the same thing, with nothing but a subtraction in between."""
     by = _by_what(facts, event)
+    if facts.name(event) in IN_PLACE:
+        return None  # changes-the-data reports that
     if by is None or facts.takes[event][0] in facts.carries_gradient:
         return None
     is_plain = len(facts.takes[event]) == 1

@@ -49,7 +49,6 @@ NAMES = (
     "squared_mean",
     "padding_in_loss",
     "unrelated_noise",
-    "noisy_target",
     "seeded_again",
     "shuffled_apart",
     "weights_of_classes",

@@ -7,7 +7,8 @@ nearly all of the probability, whatever the pairs look like.
     logits = z @ z.T / 0.1
     loss = F.cross_entropy(logits, pairs)                # wrong: logits.fill_diagonal_(-inf) before
 
-Products of two different tensors, as of images and texts, have no such diagonal.
+Products of two different tensors, as of images and texts, have no such diagonal. Where the similarities of two networks
+are compared, as in distillation, the diagonal does no harm, and nothing is reported.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ PRODUCTS = ("matmul", "__matmul__", "mm")
 SCALES = frozenset("div __truediv__ mul __mul__ __rmul__ float to div_ mul_".split())
 TURNS = ("t", "T", "mT", "transpose", "permute")
 LOSSES = ("cross_entropy", "log_softmax")
+PICKS = ("gather", "__getitem__", "nll_loss")
 MOST_STEPS = 6
 
 
@@ -33,7 +35,7 @@ def find(facts: Facts) -> Iterator[Suspicion]:
             if len(shape) != 2 or shape[0] != shape[1] or _is_diagonal(facts, event):
                 continue
             product = _product(facts, taken[0])
-            if product is None:
+            if product is None or not _picks_classes(facts, event):
                 continue
             yield Suspicion(
                 severity=LIKELY,
@@ -63,6 +65,14 @@ def _product(facts: Facts, value: int) -> int | None:
             return None
         value = facts.takes[maker][0]
     return None
+
+
+def _picks_classes(facts: Facts, event: int) -> bool:
+    """Return whether each row has one right answer, rather than a distribution as in distillation."""
+    if facts.name(event) == "cross_entropy":
+        return len(facts.takes[event]) > 1 and "int" in facts.dtype(facts.takes[event][1])
+    users = [user for given in facts.gives[event] for user in facts.users.get(given, ())]
+    return any(facts.name(user) in PICKS for user in users)
 
 
 def _is_diagonal(facts: Facts, event: int) -> bool:

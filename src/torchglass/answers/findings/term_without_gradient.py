@@ -105,7 +105,7 @@ def _for_others(facts: Facts) -> Iterator[Suspicion]:
             if maker is None or not leaves:
                 continue
             if held.isdisjoint(leaves) and not _is_used_later(facts, runs[0], set(leaves)):
-                useless[_place(facts, maker)].append((maker, list(leaves.values())))
+                useless[_place(facts, maker)].append((maker, sorted(leaves.values())))
             else:
                 useful.add(_place(facts, maker))
     for place, found in useless.items():
