@@ -192,6 +192,17 @@ def diagonal_in_the_loss():  # [diagonal]
     pairs(is_masked=False)
 
 
+def cosine_of_all_pairs():
+    net, x, y = mlp(8, 8), torch.randn(12, 8), torch.arange(12).roll(6)
+
+    def loss():
+        z = net(x)
+        similar = F.cosine_similarity(z.unsqueeze(1), z.unsqueeze(0), dim=2)
+        return F.cross_entropy(similar / 0.1, y)  # finds: similarity-of-itself
+
+    train(net.parameters(), loss)
+
+
 def diagonal_masked_fixed():
     pairs(is_masked=True)
 
@@ -326,6 +337,17 @@ class SkipOfActive(nn.Module):
         return x + self.body(x)
 
 
+class SkipUnderAnotherName(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.relu, self.body = nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x):
+        out = self.relu(x)
+        out = self.body(out)
+        return out + x  # finds: skip-overwritten  [name]
+
+
 def skips(block):
     net = nn.ModuleList([nn.Conv2d(3, 8, 3, padding=1), block, nn.Linear(8, 4)])
     x, y = torch.randn(8, 3, 8, 8), torch.randint(0, 4, (8,))
@@ -334,6 +356,10 @@ def skips(block):
 
 def skip_after_relu_in_place():  # [skip]
     skips(Skip(nn.ReLU(inplace=True)))
+
+
+def skip_of_what_another_name_has_changed():  # [name]
+    skips(SkipUnderAnotherName())
 
 
 def skip_fixed():
@@ -474,6 +500,16 @@ def seed_before_the_loop_fixed():
         loss = F.mse_loss(net(torch.randn(16, 4)), target)
         optimizer.zero_grad()
         loss.backward()
+        optimizer.step()
+
+
+def seed_that_changes_lookalike():
+    net, target = mlp(4, 8), torch.randn(16, 8)
+    optimizer = optim.Adam(net.parameters())
+    for step in range(3):
+        torch.manual_seed(step)
+        optimizer.zero_grad()
+        F.mse_loss(net(torch.randn(16, 4)), target).backward()
         optimizer.step()
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from torchglass.answers.findings.suspicion import LIKELY, Facts, Suspicion
 from torchglass.answers.findings.texts import SourceFile, source_files, statements_run
 
-LINE = re.compile(r"\.manual_seed\(\s*\d+\s*\)")
+LINE = re.compile(r"\.manual_seed\(")
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
 ENOUGH_RUNS = 2
 
@@ -32,8 +32,9 @@ def find(facts: Facts) -> Iterator[Suspicion]:
         for loop in statements_run(source):
             if not isinstance(loop, LOOPS) or not _trains(loop, source):
                 continue
+            changing = _changing(loop)
             for node in loop.body:
-                if _is_seed(node):
+                if _is_seed(node, changing):
                     yield Suspicion(
                         severity=LIKELY,
                         event=source.event_near(node),
@@ -50,24 +51,33 @@ def _trains(loop: ast.For | ast.While | ast.AsyncFor, source: SourceFile) -> boo
         node = pending.pop()
         if isinstance(node, (*LOOPS, ast.FunctionDef)):
             continue
-        is_backward = (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "backward"
-        )
-        if is_backward and node.lineno in source.lines:
+        if isinstance(node, ast.Call) and node.lineno in source.lines and _is_backward(node.func):
             return True
         pending.extend(ast.iter_child_nodes(node))
     return False
 
 
-def _is_seed(node: ast.stmt) -> bool:
-    """Return whether a statement is ``torch.manual_seed`` of a fixed number."""
+def _is_backward(called: ast.expr) -> bool:
+    return isinstance(called, ast.Attribute) and called.attr == "backward"
+
+
+def _changing(loop: ast.stmt) -> set[str]:
+    """Return the names that a loop assigns."""
+    return {
+        node.id
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def _is_seed(node: ast.stmt, changing: set[str]) -> bool:
+    """Return whether a statement is ``torch.manual_seed`` of something that stays the same."""
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return False
     call = node.value
-    return (
-        ast.unparse(call.func) in ("torch.manual_seed", "torch.random.manual_seed")
-        and len(call.args) == 1
-        and isinstance(call.args[0], ast.Constant)
-    )
+    if ast.unparse(call.func) not in ("torch.manual_seed", "torch.random.manual_seed"):
+        return False
+    if len(call.args) != 1 or not isinstance(call.args[0], ast.Constant | ast.Name | ast.Attribute):
+        return False
+    names = {each.id for each in ast.walk(call.args[0]) if isinstance(each, ast.Name)}
+    return names.isdisjoint(changing)

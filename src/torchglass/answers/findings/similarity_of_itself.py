@@ -19,7 +19,7 @@ from torchglass.answers.findings.suspicion import LIKELY, Facts, Suspicion, seen
 
 PRODUCTS = ("matmul", "__matmul__", "mm")
 SCALES = frozenset("div __truediv__ mul __mul__ __rmul__ float to div_ mul_".split())
-TURNS = ("t", "T", "mT", "transpose", "permute")
+TURNS = ("t", "T", "mT", "transpose", "permute", "unsqueeze", "__getitem__")
 LOSSES = ("cross_entropy", "log_softmax")
 PICKS = ("gather", "__getitem__", "nll_loss")
 MOST_STEPS = 6
@@ -61,6 +61,9 @@ def _product(facts: Facts, value: int) -> int | None:
                 turned is not None and facts.name(turned) in TURNS and facts.takes[turned][0] == one
             )
             return maker if is_own else None
+        if facts.name(maker) == "cosine_similarity" and len(facts.takes[maker]) > 1:
+            sources = [next(facts.sources(each, TURNS))[0] for each in facts.takes[maker][:2]]
+            return maker if sources[0] == sources[1] else None
         if facts.name(maker) not in SCALES:
             return None
         value = facts.takes[maker][0]

@@ -57,7 +57,15 @@ def _added_in_block(facts: Facts, event: int, before: int, after: int) -> int | 
         if block is None or block not in modules[1:] or before not in facts.takes[block]:
             continue
         inner = modules[modules.index(block) - 1]
-        if before not in facts.takes[inner] or after in facts.gives[inner]:
-            continue  # the block itself applies it, as in `x = self.relu(x)`
+        if before not in facts.takes[inner]:
+            continue
+        if after in facts.gives[inner] and not _has_other_name(facts, inner):
+            continue
         return user
     return None
+
+
+def _has_other_name(facts: Facts, event: int) -> bool:
+    """Return whether a result is not kept under the name of what went in: ``x = self.relu(x)`` means it."""
+    record = facts.event(event)
+    return bool(record.operands) and record.operands[0] not in record.target
