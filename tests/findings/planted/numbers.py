@@ -7,7 +7,7 @@ from torch import nn
 X, Y = torch.randn(16, 4), torch.randn(16, 2)
 
 
-def train(model, x=X, y=Y, lr=0.01, steps=4):
+def train(model, x=X, y=Y, lr=0.01, steps=8):
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -144,3 +144,48 @@ def bias_before_a_batch_norm_lookalike():
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     model[0].bias.data.add_(1.0)
     train(model, steps=6)
+
+
+class Bounded(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.body, self.last = nn.Linear(4, 2), last
+
+    def forward(self, x):
+        return self.last(self.body(x))
+
+
+def never_negative():  # [relu]
+    reach(Bounded(nn.ReLU()), Y)
+
+
+def negative_as_well_fixed():
+    reach(Bounded(nn.Identity()), Y)
+
+
+def sigmoid_for_minus_one_to_one():  # [relu]
+    reach(Bounded(nn.Sigmoid()), Y.clamp(-1, 1))
+
+
+def tanh_for_minus_one_to_one_fixed():
+    reach(Bounded(nn.Tanh()), Y.clamp(-1, 1))
+
+
+def smoothed_labels_lookalike():
+    reach(Bounded(nn.Sigmoid()), torch.where(Y > 0, 1.1, 0.0))
+
+
+def several_tags_with_softmax():  # [relu]
+    reach(Bounded(nn.Softmax(dim=1)), torch.ones(16, 2))
+
+
+def one_tag_with_softmax_lookalike():
+    reach(Bounded(nn.Softmax(dim=1)), F.one_hot(torch.arange(16) % 2, 2).float())
+
+
+def reach(model, y):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.mse_loss(model(X), y).backward()  # finds: out-of-reach  [relu]
+        optimizer.step()

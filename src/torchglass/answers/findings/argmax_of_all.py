@@ -4,6 +4,7 @@ The place counts all entries, row after row: it has nothing to do with the class
 accuracy is close to 0, or whatever chance gives.
 
     correct = (logits.argmax() == labels).sum()          # wrong: logits.argmax(dim=1)
+    correct = (logits.argmax(0) == labels).sum()         # the same, where there are as many samples as classes
 
 For a single sample, and for tensors with one axis, it is fine.
 """
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchglass.answers.findings.suspicion import BUG, Facts, Suspicion, seen_at
+from torchglass.answers.findings.suspicion import BUG, LIKELY, Facts, Suspicion, seen_at
 
 COMPARES = ("eq", "__eq__", "ne", "__ne__")
 LEAST = 2
+PROBABILITIES = ("softmax", "log_softmax", "sigmoid", "detach", "data", "cpu")
 
 
 def find(facts: Facts) -> Iterator[Suspicion]:
@@ -25,7 +27,10 @@ def find(facts: Facts) -> Iterator[Suspicion]:
                 continue
             shape = facts.shape(facts.takes[event][0])
             sizes = [size for size in shape if size > 1]
-            if facts.shape(facts.gives[event][0]) or len(sizes) < LEAST:
+            if len(sizes) < LEAST:
+                continue
+            if facts.shape(facts.gives[event][0]):
+                yield from _over_batch(facts, event, times, shape)
                 continue
             compared = _compared(facts, facts.gives[event][0], shape)
             if compared is None:
@@ -39,6 +44,27 @@ def find(facts: Facts) -> Iterator[Suspicion]:
                 fix="name the axis of the classes: argmax(dim=1)",
                 times=times,
             )
+
+
+def _over_batch(
+    facts: Facts, event: int, times: int, shape: tuple[int, ...]
+) -> Iterator[Suspicion]:
+    """Find the place of the best sample for each class, where as many samples as classes hide the mistake."""
+    _, maker = next(facts.sources(facts.takes[event][0], PROBABILITIES))
+    is_scores = maker is not None and facts.name(maker) in ("linear", "addmm")
+    if len(shape) != 2 or facts.argument(event, "dim", 1) not in (0, -2) or not is_scores:
+        return
+    compared = _compared(facts, facts.gives[event][0], shape)
+    if compared is None:
+        return
+    yield Suspicion(
+        severity=LIKELY,
+        event=event,
+        text=f"{facts.code(event)} is the best sample for each class, and is compared with a label for each sample",
+        evidence=(seen_at(facts, facts.code(compared), compared),),
+        fix="the classes are the last axis: argmax(dim=1)",
+        times=times,
+    )
 
 
 def _compared(facts: Facts, place: int, shape: tuple[int, ...]) -> int | None:

@@ -56,6 +56,8 @@ def find(facts: Facts) -> Iterator[Suspicion]:
             if not facts.is_written(event):
                 continue
             reduced = reduced_by(facts, event)
+            if reduced is None and _lacks_axis(facts, event):
+                yield _lost_axis(facts, event, times)
             if reduced is not None:
                 yield from _compare(facts, event, times, f"{facts.code(event)} combines", reduced)
 
@@ -101,6 +103,47 @@ def _compare(
         text=f"{what} {facts.word(first)} with {facts.word(second)}: broadcasting gives {word}, each with each",
         evidence=evidence,
         fix="give both the same shape: .squeeze(1) of the one with more axes, or .unsqueeze(1) of the other",
+        times=times,
+    )
+
+
+def _lacks_axis(facts: Facts, event: int) -> bool:
+    """Return whether one side has an axis of size one where the other one lost its axis in a reduction.
+
+    As [B, 1, H, W] and x.sum(1) of [B, C, H, W]: the batches are combined, each with each.
+    """
+    if len(facts.takes[event]) < 2:
+        return False
+    column, row = sorted(facts.takes[event][:2], key=lambda each: -len(facts.shape(each)))
+    shape = facts.shape(column)
+    if (
+        len(shape) < 3
+        or shape[0] < 2
+        or shape[1] != 1
+        or facts.shape(row) != (shape[0], *shape[2:])
+    ):
+        return False
+    if on_purpose(facts, column, False) or keeps_axis(facts, column):
+        return False
+    maker = facts.maker(row)
+    while maker is not None and facts.name(maker) in ELEMENTWISE and facts.takes[maker]:
+        row = facts.takes[maker][0]
+        maker = facts.maker(row)
+    if maker is None or facts.name(maker) not in REDUCTIONS or not facts.takes[maker]:
+        return False
+    whole = facts.shape(facts.takes[maker][0])
+    return len(whole) == len(shape) and whole[:1] + whole[2:] == facts.shape(row)
+
+
+def _lost_axis(facts: Facts, event: int, times: int) -> Suspicion:
+    first, second = facts.takes[event][:2]
+    given = facts.word(facts.gives[event][0])
+    return Suspicion(
+        severity=BUG,
+        event=event,
+        text=f"{facts.code(event)} combines {facts.word(first)} with {facts.word(second)}: broadcasting gives {given}, "
+        "each sample with each",
+        fix="reduce with keepdim=True",
         times=times,
     )
 
@@ -153,6 +196,9 @@ def on_purpose(facts: Facts, value: int, is_asked: bool) -> bool:
         taken = facts.takes[maker]
         if facts.argument(maker, "keepdim") is True:
             return not is_asked
+        is_slice = name == "__getitem__" and len(facts.shape(taken[0])) == len(facts.shape(value))
+        if is_slice:
+            return False  # `output[:, :1]` is one column of several
         if name in ON_PURPOSE and taken and facts.shape(taken[0]) != facts.shape(value):
             return 1 not in facts.shape(taken[0]) or len(facts.shape(taken[0])) < len(
                 facts.shape(value)

@@ -6,6 +6,7 @@ loading it again changes nothing.
     best = model.state_dict()                            # wrong: copy.deepcopy(model.state_dict())
     …                                                    # training goes on
     model.load_state_dict(best)                          # copies each parameter onto itself
+    for p in target.parameters(): p.data.copy_(0.99 * p.data + 0.01 * p.data)     # wrong: q.data of the online network
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from torchglass.answers.findings.suspicion import BUG, Facts, Suspicion
 _FIRST_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*(?!\w*\())*")
 """``model.fc.weight`` in ``model.fc.weight.mul_(2)``: a dotted name, without the method that is called."""
 AVERAGES = ("add_", "lerp_", "sub_", "__iadd__")
+SUMS = ("add", "__add__")
+PRODUCTS = ("mul", "__mul__", "__rmul__")
 
 
 def find(facts: Facts) -> Iterator[Suspicion]:
@@ -43,11 +46,21 @@ def find(facts: Facts) -> Iterator[Suspicion]:
 
 
 def _takes_itself(facts: Facts, event: int) -> bool:
-    """Return whether the first two tensors of a call are the same memory, seen in the same way."""
+    """Return whether the first two tensors of a call are the same memory, seen in the same way.
+
+    A copy may also be of ``0.99 * a + 0.01 * a``, where ``a`` is what is written.
+    """
     taken = facts.takes[event]
     if len(taken) < 2:
         return False
     one, other = taken[:2]
+    average = facts.maker(other)
+    if facts.name(event) == "copy_" and average is not None and facts.name(average) in SUMS:
+        parts = [_unscaled(facts, each) for each in facts.takes[average]]
+        if len(parts) != 2 or None in parts:
+            return False
+        memory = {facts.storage(each) for each in parts if each is not None}
+        return memory == {facts.storage(one)} and facts.storage(one) >= 0
     if facts.storage(one) < 0 or facts.numel(one) == 0:
         return False
     is_one_memory = facts.storage(one) == facts.storage(other)
@@ -56,6 +69,14 @@ def _takes_itself(facts: Facts, event: int) -> bool:
         and facts.shape(one) == facts.shape(other)
         and _is_same_place(facts, one, other)
     )
+
+
+def _unscaled(facts: Facts, value: int) -> int | None:
+    """Return what is multiplied with a plain number, or None."""
+    maker = facts.maker(value)
+    if maker is None or facts.name(maker) not in PRODUCTS or len(facts.takes[maker]) != 1:
+        return None
+    return facts.takes[maker][0]
 
 
 def _is_on_purpose(facts: Facts, name: str, event: int) -> bool:

@@ -189,7 +189,11 @@ def _is_triangle(facts: Facts, value: int) -> bool:
 
 def _is_masked_again(facts: Facts, event: int) -> bool:
     users = [user for given in facts.gives[event] for _, user in facts.uses(given)]
-    return any(facts.name(user) in ("mul", "__mul__", "masked_fill", "mul_") for user in users)
+    return any(
+        facts.name(user) in ("mul", "__mul__", "masked_fill", "mul_")
+        and any(_is_mask(facts, each) or not facts.is_float(each) for each in facts.takes[user])
+        for user in users
+    )
 
 
 def _is_mask(facts: Facts, value: int) -> bool:

@@ -22,7 +22,8 @@ from torchglass.answers.findings.suspicion import (
     names_words,
 )
 
-ENOUGH_STEPS = 3
+ENOUGH_STEPS = 6
+"""RAdam leaves out its first five steps."""
 
 
 def find(facts: Facts) -> Iterator[Suspicion]:

@@ -6,6 +6,9 @@ learning.
     for p in backbone.parameters():
         p.require_grad = False                           # wrong: p.requires_grad
     model.encoder.requires_grad = False                  # wrong: model.encoder.requires_grad_(False)
+
+A misspelled name on a tensor that has just been made, as `pe.require_grad = False` for a table of positions, changes
+nothing and is not reported.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from torchglass.answers.findings.texts import source_files, statements_run
 
 NAME = "requires_grad"
 LINE = re.compile(r"\.requ\w+\s*=[^=]", re.IGNORECASE)
+MAKES = re.compile(r"\btorch\.\w+\(")
+LEARNS = re.compile(r"\bnn\.|Parameter|requires_grad|self\b")
 ASKS = ("parameters", "named_parameters", "train", "eval", "state_dict", "load_state_dict")
 """What only modules are asked for."""
 ALIKE = 0.8
@@ -40,11 +45,13 @@ def find(facts: Facts) -> Iterator[Suspicion]:
                 if not isinstance(target, ast.Attribute) or type(node.value.value) is not bool:
                     continue
                 if target.attr == NAME:
-                    if ast.unparse(target.value) not in _modules(_scope(source.tree, node)):
+                    if not _is_module(target.value, _modules(_scope(source.tree, node))):
                         continue
                     what = f"{ast.unparse(target.value)} is a module: its parameters do not look at that"
                     fix = f"{ast.unparse(target.value)}.requires_grad_({node.value.value})"
                 elif _is_misspelled(target.attr) and target.attr not in read - {"requires_grad_"}:
+                    if ast.unparse(target.value) in _plain_tensors(_scope(source.tree, node)):
+                        continue  # it has no gradient either way
                     what = f"nothing knows {target.attr}"
                     fix = f"{ast.unparse(target.value)}.{NAME} = {node.value.value}"
                 else:
@@ -71,6 +78,25 @@ def _scope(tree: ast.Module, statement: ast.stmt) -> ast.AST:
         and node.lineno <= statement.lineno <= (node.end_lineno or 0)
     ]
     return max(functions, key=lambda node: node.lineno, default=tree)
+
+
+def _is_module(node: ast.expr, modules: set[str]) -> bool:
+    """Return whether an expression is one of the modules, or an entry of one: ``net[0]``."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant | ast.UnaryOp):
+        return _is_module(node.value, modules)
+    return ast.unparse(node) in modules
+
+
+def _plain_tensors(scope: ast.AST) -> set[str]:
+    """Return the names that are given a new tensor: ``pe = torch.zeros(n, d)``."""
+    found: set[str] = set()
+    for node in ast.walk(scope):
+        if not isinstance(node, ast.Assign):
+            continue
+        text = ast.unparse(node.value)
+        if MAKES.search(text) and not LEARNS.search(text):
+            found.update(ast.unparse(target) for target in node.targets)
+    return found
 
 
 def _modules(scope: ast.AST) -> set[str]:

@@ -8,6 +8,7 @@ the batch that is added to each sample's number counts the batch twice.
     ce = F.cross_entropy(output, y)                      # wrong: reduction="none"
     focal = (1 - torch.exp(-ce)) ** 2 * ce
     log_prob = prior.log_prob(z) + log_scale.sum()       # wrong: .sum(dim=1)
+    penalty = (gradients.norm() - 1) ** 2                # wrong: gradients.norm(2, dim=1)
 
 It is fine to add an average, or a penalty on weights, to each sample's loss.
 """
@@ -25,6 +26,8 @@ ADDS = ("add", "__add__", "__radd__", "sub", "__sub__", "rsub", "__rsub__", "__i
 MULTIPLIES = ("mul", "__mul__", "__rmul__")
 SCALES = frozenset(("mul", "__mul__", "__rmul__", "div", "__truediv__", "neg", "__neg__"))
 POWERS = ("pow", "__pow__")
+NORMS = ("norm", "vector_norm")
+RESHAPES = ("view", "reshape", "flatten")
 MOST_STEPS = 6
 MOST_SEEN = 300
 
@@ -33,6 +36,7 @@ def find(facts: Facts) -> Iterator[Suspicion]:
     yield from _weighted(facts)
     yield from _added(facts)
     yield from _focal(facts)
+    yield from _penalty(facts)
 
 
 def _weighted(facts: Facts) -> Iterator[Suspicion]:
@@ -110,6 +114,34 @@ def _focal(facts: Facts) -> Iterator[Suspicion]:
             fix='reduction="none", and .mean() at the end',
             times=times,
         )
+
+
+def _penalty(facts: Facts) -> Iterator[Suspicion]:
+    """Find one norm of the gradients of all samples that is compared with 1, as in a gradient penalty."""
+    for name in NORMS:
+        for event, times in facts.calls(name):
+            taken = facts.takes[event]
+            given = facts.gives[event]
+            if not taken or not given or facts.shape(given[0]) or not facts.is_written(event):
+                continue
+            _, maker = next(facts.sources(taken[0], RESHAPES))
+            shape = facts.shape(taken[0])
+            if maker is None or facts.name(maker) != "grad" or len(shape) < 2 or shape[0] < 2:
+                continue
+            if given[0] not in facts.carries_gradient:
+                continue
+            users = [user for user in facts.users.get(given[0], ()) if facts.name(user) in ADDS]
+            if not any(1 in facts.arguments(user).positional for user in users):
+                continue
+            yield Suspicion(
+                severity=LIKELY,
+                event=event,
+                text=f"{facts.code(event)} is one norm for the gradients of all {shape[0]} samples: "
+                "each of them is to be near 1",
+                evidence=(seen_at(facts, facts.code(users[0]), users[0]),),
+                fix=f"gradients.view({shape[0]}, -1).norm(2, dim=1)",
+                times=times,
+            )
 
 
 def _factor_of(facts: Facts, factor: int, number: int) -> int | None:

@@ -8,7 +8,8 @@ small quickly, and the model cannot generate.
     y = F.scaled_dot_product_attention(q, k, v)          # wrong: is_causal=True
     x = data[i : i + n]; y = data[i : i + n]             # wrong: data[i + 1 : i + n + 1]
 
-It is reported only where inputs and targets are slices of the same tokens. Models that fill gaps, tag words or rebuild
+It is reported only where inputs and targets are slices of the same tokens; where they are the very same tokens, it is a
+hint, since that is also a quick way to try out a model. Models that fill gaps, tag words or rebuild
 a sequence from a summary are fine.
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 from torchglass.answers.findings.facts import KEEPS_NUMBERS
-from torchglass.answers.findings.suspicion import BUG, LIKELY, Facts, Suspicion, seen_at
+from torchglass.answers.findings.suspicion import BUG, HINT, LIKELY, Facts, Suspicion, seen_at
 from torchglass.events.tables import NONE
 
 PASSES = KEEPS_NUMBERS | {"long", "int"}
@@ -28,6 +29,7 @@ SUMS = frozenset("matmul __matmul__ bmm einsum baddbmm".split())
 MASKS = frozenset(
     "masked_fill masked_fill_ where tril triu add_ baddbmm add __add__ __iadd__".split()
 )
+COMPARES = frozenset("eq __eq__ ne __ne__ bool logical_not __invert__ lt __lt__ gt __gt__".split())
 MOST_SEEN = 600
 MOST_STEPS = 10
 
@@ -51,6 +53,7 @@ def find(facts: Facts) -> Iterator[Suspicion]:
             continue
         target = _slice(facts, taken[1])
         if target is None:
+            yield from _unshifted(facts, event, times)
             continue
         calls = _calls_before(facts, taken[0])
         embedded = [each for each in calls if facts.name(each) == "embedding"]
@@ -59,7 +62,7 @@ def find(facts: Facts) -> Iterator[Suspicion]:
             if given is None or given._replace(start=target.start) != target:
                 continue
             shift = target.start - given.start
-            for found in _judge(facts, event, times, calls, shift):
+            for found in _judge(facts, event, times, calls, shift, LIKELY):
                 at = facts.location(found.event)
                 key = (at.file, at.line) if at is not None else ("", found.event)
                 if key not in judged:
@@ -68,8 +71,20 @@ def find(facts: Facts) -> Iterator[Suspicion]:
             break
 
 
+def _unshifted(facts: Facts, loss: int, times: int) -> Iterator[Suspicion]:
+    """Find targets that are the very tokens that the model is given, without any slice."""
+    tokens, _ = next(facts.sources(facts.takes[loss][1], PASSES))
+    if "int" not in facts.dtype(tokens) or len(facts.shape(tokens)) < 2:
+        return
+    calls = _calls_before(facts, facts.takes[loss][0])
+    for lookup in calls:
+        if facts.name(lookup) == "embedding" and facts.takes[lookup][0] == tokens:
+            yield from _judge(facts, loss, times, calls, 0, HINT)
+            return
+
+
 def _judge(
-    facts: Facts, loss: int, times: int, calls: list[int], shift: int
+    facts: Facts, loss: int, times: int, calls: list[int], shift: int, severity: str
 ) -> Iterator[Suspicion]:
     if shift == 1:
         for each in calls:
@@ -89,7 +104,7 @@ def _judge(
                 return
     if shift == 0 and _keeps_positions(facts, calls):
         yield Suspicion(
-            severity=LIKELY,
+            severity=severity,
             event=loss,
             text=f"the targets of {facts.code(loss)} are the tokens that the model is given: "
             "there is nothing to predict",
@@ -111,8 +126,11 @@ def _looks_ahead(facts: Facts, event: int) -> str:
             and facts.shape(taken[0])[-2:-1] == facts.shape(taken[1])[-2:-1]
         ):
             return "has no causal mask"
-    if name == "softmax" and _is_attention(facts, event) and not _is_masked(facts, taken[0]):
-        return "compares with later positions as well"
+    if name == "softmax" and _is_attention(facts, event):
+        if not _is_masked(facts, taken[0]):
+            return "compares with later positions as well"
+        if _is_open_by_one(facts, taken[0]):
+            return "has a mask that lets each position see the next one"
     if name in RECURRENT and facts.argument(event, "bidirectional", 7) is True:
         return "reads the sequence backwards, too"
     return ""
@@ -138,6 +156,23 @@ def _is_masked(facts: Facts, scores: int) -> bool:
             return False
         scores = facts.takes[maker][0]
     return True
+
+
+def _is_open_by_one(facts: Facts, scores: int) -> bool:
+    """Return whether the triangle of a mask begins one position too late: ``torch.tril(ones, diagonal=1)``."""
+    for _ in range(6):
+        maker = facts.maker(scores)
+        if maker is None or not facts.takes[maker] or facts.name(maker) in SUMS:
+            return False
+        if facts.name(maker) in ("masked_fill", "masked_fill_") and len(facts.takes[maker]) > 1:
+            for _, made in facts.sources(facts.takes[maker][1], PASSES | COMPARES):
+                if made is None or facts.name(made) not in ("tril", "triu"):
+                    continue
+                diagonal = facts.argument(made, "diagonal", 1, 0)
+                first_hidden = diagonal + 1 if facts.name(made) == "tril" else diagonal
+                return type(diagonal) is int and first_hidden > 1
+        scores = facts.takes[maker][0]
+    return False
 
 
 def _calls_before(facts: Facts, value: int) -> list[int]:

@@ -5,6 +5,7 @@ The product of weights and values sums over the last axis of the weights, so `so
     weights = F.softmax(q @ k.transpose(-2, -1), dim=1)  # wrong: dim=-1
     out = weights @ v
     F.nll_loss(F.log_softmax(scores, dim=0), y)          # the same for classes: dim=1
+    F.cross_entropy(scores, y)                           # of [B, T, classes]: scores.transpose(1, 2)
     nn.Softmax()(scores)                                 # of a tensor with three axes: takes the first one
     torch.logsumexp(log_weights + log_p, dim=-1)         # log_weights normalised over dim=1: the same for mixtures
 
@@ -27,6 +28,7 @@ RESHAPES = ("view", "reshape", "unsqueeze")
 
 def find(facts: Facts) -> Iterator[Suspicion]:
     yield from _classes(facts)
+    yield from _classes_last(facts)
     yield from _left_open(facts)
     yield from _mixtures(facts)
     for event, times in facts.calls("softmax"):
@@ -37,6 +39,29 @@ def find(facts: Facts) -> Iterator[Suspicion]:
             yield from _weights(facts, event, times, axis, _is_attention(facts, event))
     for event, times, axis in _divisions(facts):
         yield from _weights(facts, event, times, axis, True)
+
+
+def _classes_last(facts: Facts) -> Iterator[Suspicion]:
+    """Find a cross-entropy over axis 1 of scores whose classes are the last axis, as after a linear layer."""
+    for event, times in facts.calls("cross_entropy"):
+        taken = facts.takes[event]
+        if len(taken) < 2 or taken[0] not in facts.carries_gradient:
+            continue
+        shape = facts.shape(taken[0])
+        maker = facts.maker(taken[0])
+        if len(shape) != 3 or maker is None or facts.name(maker) != "linear":
+            continue
+        # Otherwise the layer may have mixed the steps, and the classes are where they belong.
+        is_hidden = shape[1] == shape[2] or facts.shape(taken[1]) == shape
+        if is_hidden:
+            yield Suspicion(
+                severity=LIKELY,
+                event=event,
+                text=f"cross_entropy takes axis 1 of {facts.word(taken[0])} for the classes: they are the last axis",
+                evidence=(seen_at(facts, f"the scores: {facts.code(maker)}", maker),),
+                fix="scores.transpose(1, 2), or both flattened: scores.reshape(-1, classes)",
+                times=times,
+            )
 
 
 def _weights(

@@ -31,7 +31,9 @@ def find(facts: Facts) -> Iterator[Suspicion]:
             for user in facts.users.get(noise, ()):
                 if facts.name(user) not in PRODUCTS or len(facts.takes[user]) != 2:
                     continue
-                deviation = next(each for each in facts.takes[user] if each != noise)
+                deviation = next((each for each in facts.takes[user] if each != noise), None)
+                if deviation is None:
+                    continue
                 divergence = _divergence(facts, deviation)
                 is_added = any(
                     facts.name(each) in SUMS for each in facts.users.get(facts.gives[user][0], ())

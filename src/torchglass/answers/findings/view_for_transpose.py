@@ -9,7 +9,8 @@ that channels, positions, or heads are mixed. Shapes are right, and training eve
     p = scores.view(-1, C)              # of [B, C, H, W]: wrong, scores.permute(0, 2, 3, 1).reshape(-1, C)
 
 Splitting or merging neighbouring axes (patches, heads, flattening) is fine. Where sizes happen to be equal it cannot be
-told. That is right where the order of the numbers does not matter, as in random or constant tensors.
+told. That is right where the order of the numbers does not matter, as in random or constant tensors, and in relative
+attention, which shifts each row by one: the tensor is padded, cut elsewhere, and loses a row.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ KEEPS_PLACES = frozenset(
     "relu relu_ leaky_relu gelu silu elu tanh sigmoid dropout dropout2d add __add__ mul __mul__ div __truediv__ "
     "contiguous detach float to clone".split()
 )
+PADS = ("pad", "constant_pad_nd")
+JOINS = ("cat", "concat", "concatenate")
+ZEROS = ("zeros", "new_zeros", "zeros_like")
+CUTS = ("__getitem__", "narrow", "index_select")
+VIEWS = ("view", "reshape", "view_as", "reshape_as")
 Shape = tuple[int, ...]
 
 
@@ -43,6 +49,8 @@ def find(facts: Facts) -> Iterator[Suspicion]:
         if facts.is_parameter(value) or (maker is not None and _has_no_order(facts, maker, event)):
             continue
         given = facts.gives[event][0]
+        if _shifts_rows(facts, value, given):
+            continue
         before = facts.shape(value)
         after = facts.shape(given)
         cure = swap_in(before, after) or _swap_beside_ones(before, after)
@@ -73,6 +81,39 @@ def _has_no_order(facts: Facts, maker: int, event: int) -> bool:
     if facts.name(maker) in CONSTANT:
         return True
     return facts.name(maker) in MAKES_ANYTHING and _line(facts, maker) == _line(facts, event)
+
+
+def _shifts_rows(facts: Facts, value: int, given: int) -> bool:
+    """Return whether a tensor is cut elsewhere in order to shift each row by one, as relative attention does.
+
+    It is padded before, or loses one entry of an axis between two views.
+    """
+    maker = facts.maker(value)
+    if maker is not None:
+        if facts.name(maker) in PADS:
+            return True
+        joined = [facts.maker(each) for each in facts.takes[maker]]
+        if facts.name(maker) in JOINS and any(
+            each is not None and facts.name(each) in ZEROS for each in joined
+        ):
+            return True
+        if _loses_one(facts, maker) and joined[0] is not None and facts.name(joined[0]) in VIEWS:
+            return True
+    for user in facts.users.get(given, ()):
+        later = [each for cut in facts.gives[user] for each in facts.users.get(cut, ())]
+        if _loses_one(facts, user) and any(facts.name(each) in VIEWS for each in later):
+            return True
+    return False
+
+
+def _loses_one(facts: Facts, event: int) -> bool:
+    """Return whether a call cuts one entry off one axis: ``x[:, 1:]``."""
+    if facts.name(event) not in CUTS or not facts.takes[event] or not facts.gives[event]:
+        return False
+    before = facts.shape(facts.takes[event][0])
+    after = facts.shape(facts.gives[event][0])
+    lost = [old - new for old, new in zip(before, after, strict=False) if old != new]
+    return len(before) == len(after) and lost == [1]
 
 
 def _line(facts: Facts, event: int) -> tuple[str, int]:

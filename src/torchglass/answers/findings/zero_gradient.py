@@ -5,6 +5,9 @@ factor of 0, weights of zero on both sides, or a loss that does not depend on th
 
     loss = criterion(model(x).clamp(0, 0.001), y)        # always clipped: no gradient
 
+Where fewer than half of the weights are concerned it is only a hint: a part of a result may be left out on purpose, as
+where attention is used at its first position only.
+
 It looks at numbers, so it needs `record(values="stats")` or `torchglass run --values stats`. Biases are left out:
 that of a critic, and those before a batch norm, have no gradient by their nature.
 """
@@ -16,7 +19,14 @@ from collections.abc import Iterator
 
 from torchglass.answers.findings import dead_units, saturated
 from torchglass.answers.findings.parameters import parameters_of
-from torchglass.answers.findings.suspicion import LIKELY, Facts, Suspicion, names_words, seen_at
+from torchglass.answers.findings.suspicion import (
+    HINT,
+    LIKELY,
+    Facts,
+    Suspicion,
+    names_words,
+    seen_at,
+)
 from torchglass.events.types import Stats
 
 ENOUGH_STEPS = 2
@@ -46,8 +56,16 @@ def find(facts: Facts) -> Iterator[Suspicion]:
     names = [parameters.held[each] for each in weights]
     first = parameters.used[weights[0]]
     first_step = next(step.event for step in facts.steps if weights[0] in step.gradients)
+    all_weights = [
+        each
+        for each in seen
+        if each in parameters.used and _is_weight(facts, parameters.values[each])
+    ]
+    severity = LIKELY
+    if 2 * len(weights) < len(all_weights):
+        severity = HINT
     yield Suspicion(
-        severity=LIKELY,
+        severity=severity,
         event=first,
         text=f"the gradient of {names_words(names)} is exactly 0 in all {len(seen[weights[0]])} steps",
         evidence=(seen_at(facts, "the first step", first_step),),
