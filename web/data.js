@@ -55,13 +55,13 @@ function readLevels(levels, text) {
 }
 
 function readSample(sample, text) {
-  const [kind, name, code, detail, args, result, module, at, stack, error, note, thread, roles, results, operands, target, phase, process] = sample;
+  const [kind, name, code, detail, args, result, module, at, stack, error, note, thread, roles, results, operands, target, phase, process, root] = sample;
   const names = (numbers) => numbers.map((number) => text[number]);
   return {
     kind: text[kind], name: text[name], code: text[code], detail: text[detail], args: text[args], result: text[result],
     module: text[module], at: readPlace(at, text), stack: stack.map((each) => readPlace(each, text)).filter(Boolean),
     error: text[error], note: text[note], thread: text[thread], roles: names(roles), results: names(results),
-    operands: names(operands), target: names(target), phase: text[phase], process,
+    operands: names(operands), target: names(target), phase: text[phase], process, root: text[root],
   };
 }
 

@@ -14,6 +14,7 @@ const LOWEST_ROW = 3;
 const HEIGHT = 200;
 const LEAST_HEIGHT = 96;
 const LEAST_FOR_TEXT = 9;
+const LARGEST_TEXT = 10.5;
 const GUTTER = 150;
 /** Of a narrow screen the names take no more than this part. */
 const LARGEST_GUTTER = 0.28;
@@ -107,7 +108,7 @@ export function makeScrubber(app, pane) {
     const elements = shown.map((strip) => strip.element);
     const isSame = elements.length === strips.children.length && elements.every((each, at) => strips.children[at] === each);
     if (!isSame) strips.replaceChildren(...elements);
-    const ranges = shown.map((strip) => strip.draw(chooser.value));
+    const ranges = shown.map((strip) => strip.draw(chooser.value, shown.length));
     const [low, high] = ranges[0] || [0, 0];
     const { word } = MEASURES[chooser.value];
     fill(legend, h("span", { class: "dim" }, word(model, low)), h("i", { class: "scale" }), h("span", { class: "dim" }, word(model, high)), h("i", { class: "cell bad" }), h("span", { class: "dim" }, "NaN or inf"));
@@ -184,7 +185,7 @@ function holdsModules(model, item) {
  * @param {import("./types").Item} loop
  */
 export function roundsOf(model, loop) {
-  /** @type {Map<string, {name: string, depth: number, isModule: boolean, isRoot: boolean, events: number[][]}>} */
+  /** @type {Map<string, {name: string, root: string, path: string, depth: number, isModule: boolean, events: number[][]}>} */
   const rows = new Map();
   const size = loop.slots.length;
   /** @param {import("./types").Item} item @param {number[]} rounds for each of its times, which round */
@@ -192,9 +193,10 @@ export function roundsOf(model, loop) {
     item.nodes.forEach((event, at) => {
       const sample = sampleOf(model, event);
       const isModule = sample.kind === "module";
-      const name = isModule ? sample.module || sample.name : item.title;
-      const key = `${isModule ? "m" : "f"}${name}`;
-      const row = rows.get(key) || { name, depth: name.split(".").length, isModule, isRoot: isModule && !sample.module, events: [] };
+      const path = isModule ? sample.module : item.title;
+      const root = isModule ? sample.root : "";
+      const key = `${isModule}${root} ${path}`;
+      const row = rows.get(key) || { name: path || root || sample.name, root, path, depth: path.split(".").length, isModule, events: [] };
       rows.set(key, row);
       (row.events[rounds[at]] = row.events[rounds[at]] || []).push(event);
     });
@@ -205,7 +207,11 @@ export function roundsOf(model, loop) {
   const all = [...rows.values()];
   // The model itself is what its layers are, unless it has none that were seen.
   const modules = all.filter((row) => row.isModule);
-  const layers = modules.filter((row) => !row.isRoot);
+  const layers = modules.filter((row) => row.path);
+  // Of two models, both may have a layer of that name.
+  if (new Set(layers.map((row) => row.root)).size > 1) {
+    for (const row of layers) row.name = `${row.root}.${row.path}`;
+  }
   if (layers.length) return fewer(layers);
   return fewer(modules.length ? modules : all);
 }
@@ -227,11 +233,11 @@ const repeating = new WeakMap();
 
 /**
  * The innermost that still fit: of deep models the outer modules. Of a model of many layers rather more than none.
- * @template {{name: string, depth: number}} T
+ * @template {{root: string, path: string, depth: number}} T
  * @param {T[]} rows
  */
 function fewer(rows) {
-  const isOuter = (/** @type {T} */ row, /** @type {T[]} */ all) => all.some((other) => other !== row && other.name.startsWith(`${row.name}.`));
+  const isOuter = (/** @type {T} */ row, /** @type {T[]} */ all) => all.some((other) => other.root === row.root && other.path.startsWith(`${row.path}.`));
   const leaves = rows.filter((row) => !isOuter(row, rows));
   if (leaves.length <= ENOUGH_ROWS) return leaves;
   let found = leaves;
@@ -297,20 +303,21 @@ function makeStrip(app, loop) {
     else app.goToRound(loop, nearest);
   }
 
-  function draw(/** @type {string} */ name) {
+  /** @param {string} name what the colours show @param {number} strips how many share the room */
+  function draw(name, strips) {
     const [first, last] = span();
     const size = last - first;
     const width = canvas.parentElement ? canvas.parentElement.clientWidth : 0;
     gutter = Math.min(GUTTER, Math.round(width * LARGEST_GUTTER));
-    const key = [name, first, last, width, document.documentElement.className].join();
+    const key = [name, first, last, width, strips, document.documentElement.className].join();
     if (key !== painted && width > 0) {
       if (measure !== name) {
         measure = name;
-        if (MEASURES[name].isSeries) cells = rows.map((row) => seriesOf(row.name, row.isRoot, name));
+        if (MEASURES[name].isSeries) cells = rows.map((row) => seriesOf(row.root, row.path, name));
         else cells = rows.map((row) => Array.from({ length: loop.slots.length }, (_, at) => cell(row.events[at], name)));
         range = rangeOf(cells);
       }
-      paint(first, last, width);
+      paint(first, last, width, HEIGHT / strips);
       painted = key;
     }
     const at = Math.min(now(), size - 1);
@@ -332,12 +339,12 @@ function makeStrip(app, loop) {
   /** @type {number[]} */
   let starts = [];
   /** Of the parameters of a module and of those in it, all together, by round. */
-  function seriesOf(/** @type {string} */ module, /** @type {boolean} */ isRoot, /** @type {string} */ name) {
+  function seriesOf(/** @type {string} */ root, /** @type {string} */ module, /** @type {string} */ name) {
     if (!starts.length) starts = firstEvents(loop);
     /** @type {(number | null)[]} */
     const squares = Array.from({ length: loop.slots.length }, () => null);
-    for (const [path, events, norms] of model.series[name]) {
-      if (!isRoot && path !== module && !path.startsWith(`${module}.`)) continue;
+    for (const [owner, path, events, norms] of model.series[name]) {
+      if (owner !== root || (module && path !== module && !path.startsWith(`${module}.`))) continue;
       events.forEach((event, at) => {
         const round = lastBefore(starts, event);
         const norm = norms[at];
@@ -362,9 +369,10 @@ function makeStrip(app, loop) {
     return known ? sum / known : null;
   }
 
-  function paint(/** @type {number} */ first, /** @type {number} */ last, /** @type {number} */ width) {
+  /** @param {number} first @param {number} last @param {number} width @param {number} most */
+  function paint(first, last, width, most) {
     const size = last - first;
-    const high = rowHeight(rows.length);
+    const high = rowHeight(rows.length, most);
     const labelled = Math.ceil(LEAST_FOR_TEXT / high);
     const height = Math.max(1, rows.length) * high;
     const ratio = window.devicePixelRatio || 1;
@@ -376,7 +384,7 @@ function makeStrip(app, loop) {
     const style = getComputedStyle(document.documentElement);
     const colour = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
     pen.scale(ratio, ratio);
-    pen.font = `10.5px ${colour("mono")}`;
+    pen.font = `${Math.min(LARGEST_TEXT, Math.max(high, LEAST_FOR_TEXT))}px ${colour("mono")}`;
     const room = width - gutter;
     const columns = Math.max(1, Math.min(size, Math.floor(room)));
     const wide = room / columns;
@@ -402,7 +410,8 @@ function makeStrip(app, loop) {
 
   /** @param {CanvasRenderingContext2D} pen @param {number} first @param {number} last @param {number} room @param {number} height @param {(name: string) => string} colour */
   function paintLoss(pen, first, last, room, height, colour) {
-    const points = lossOf(app, loop).filter(([round]) => round >= first && round < last);
+    const curve = lossOf(app, loop);
+    const points = curve.points.filter(([round]) => round >= first && round < last);
     const known = points.map(([, loss]) => loss).filter(Number.isFinite);
     lossKey.hidden = known.length < 2;
     if (known.length < 2) return;
@@ -411,7 +420,7 @@ function makeStrip(app, loop) {
     const isLog = ends[0] > 0 && ends[1] > MUCH_LARGER * ends[0];
     const levelOf = (/** @type {number} */ loss) => (isLog ? Math.log(loss) : loss);
     const [low, high] = ends.map(levelOf);
-    fill(lossKey, h("i", {}), `loss ${ends[0].toPrecision(3)} … ${ends[1].toPrecision(3)}${isLog ? ", log scale" : ""}`);
+    fill(lossKey, h("i", {}), `${safe(curve.name)} ${ends[0].toPrecision(3)} … ${ends[1].toPrecision(3)}${isLog ? ", log scale" : ""}`);
     const x = (/** @type {number} */ round) => gutter + ((round - first + 0.5) / (last - first)) * room;
     const y = (/** @type {number} */ loss) => (high > low ? 5 + ((high - levelOf(loss)) / (high - low)) * (height - 10) : height / 2);
     for (const [width, name] of /** @type {[number, string][]} */ ([[4, "paper"], [1.6, "loss"]])) {
@@ -479,8 +488,8 @@ function makeStrip(app, loop) {
   function sameIn(/** @type {number} */ to) {
     const isInside = app.item !== null && app.item.nodes.length > 0 && pathTo(model, app.item).includes(loop);
     if (!isInside) return -1;
-    const { module, kind } = sampleOf(model, app.selected);
-    const row = kind === "module" ? rows.find((each) => each.isModule && each.name === module) : undefined;
+    const { module, root, kind } = sampleOf(model, app.selected);
+    const row = kind === "module" ? rows.find((each) => each.isModule && each.path === module && each.root === root) : undefined;
     const events = row ? row.events[span()[0] + to] : undefined;
     return events ? events[0] : -1;
   }
@@ -532,26 +541,30 @@ function makeStrip(app, loop) {
   return { element, draw, rows, loop };
 }
 
-/** Few rows are taller, so that the loss over them can be read; many are lower. @param {number} rows */
-function rowHeight(rows) {
-  const usual = Math.min(USUAL_ROW, Math.floor(HEIGHT / Math.max(1, rows)));
-  const tall = Math.min(TALLEST_ROW, Math.floor(LEAST_HEIGHT / Math.max(1, rows)));
+/** Few rows are taller, so that the loss over them can be read; many are lower. @param {number} rows @param {number} most */
+function rowHeight(rows, most) {
+  const usual = Math.min(USUAL_ROW, Math.floor(most / Math.max(1, rows)));
+  const tall = Math.min(TALLEST_ROW, Math.floor(Math.min(most, LEAST_HEIGHT) / Math.max(1, rows)));
   return Math.max(LOWEST_ROW, usual, tall);
 }
 
 /**
- * The rounds of a loop with the loss in each: what a loss function gave, else what the run is said to have lost.
+ * The rounds of a loop with the loss in each: what a loss function gave, else what the run is said to have lost. Of
+ * several in a round it is the last, which is named then.
  * @param {import("./types").App} app
  * @param {import("./types").Item} loop
- * @returns {[number, number][]}
+ * @returns {{name: string, points: [number, number][]}}
  */
 function lossOf(app, loop) {
   const { model } = app;
   /** @type {Map<number, number>} */
   const found = new Map();
+  /** @type {import("./types").Item[]} */
+  const givers = [];
   /** @param {import("./types").Item} item @param {number[]} rounds */
   const walk = (item, rounds) => {
     if (item.hue === "loss") {
+      givers.push(item);
       item.nodes.forEach((event, at) => {
         const stats = statsOf(model, event);
         const isScalar = /\[\]$/.test(model.values.word[model.events.gives[event][0]] || "");
@@ -562,14 +575,15 @@ function lossOf(app, loop) {
   };
   for (const child of loop.children) walk(child, child.slots);
   if (!found.size) {
-    const about = ((model.verdict && model.verdict.about) || []).find((/** @type {any} */ line) => line.label === "loss");
+    const about = ((model.verdict && model.verdict.about) || []).find((/** @type {any} */ line) => line.points.length);
     const starts = firstEvents(loop);
     for (const [event, loss] of everyLoss(model, about ? about.points : [])) {
       const round = lastBefore(starts, event);
       if (round >= 0) found.set(round, loss === null ? NaN : loss);
     }
   }
-  return [...found].sort((a, b) => a[0] - b[0]);
+  const name = (givers.length > 1 && givers[givers.length - 1].variable) || "loss";
+  return { name, points: [...found].sort((a, b) => a[0] - b[0]) };
 }
 
 /**

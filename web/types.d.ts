@@ -38,6 +38,8 @@ export interface Sample {
   target: string[];
   phase: string;
   process: number;
+  /** The model that the module is in. */
+  root: string;
 }
 
 /** A row of the steps and a box of the data flow: one event, several that are alike, or the rounds of a loop. */
@@ -102,8 +104,8 @@ export interface Events {
 export interface Model {
   verdict: any;
   trail: any;
-  /** By name what happened to parameters: module, events, norms; null is not finite. */
-  series: Record<string, [string, number[], (number | null)[]][]>;
+  /** By name what happened to parameters: root, module, events, norms; null is not finite. */
+  series: Record<string, [string, string, number[], (number | null)[]][]>;
   run: { name: string; events: number; took: string; complete: boolean; failed: number; error: string; notes: string[] };
   text: string[];
   /** Nanoseconds of one tick of the clock. */

@@ -4,7 +4,7 @@ import { fill, h } from "./dom.js";
 /** @typedef {{file: number, line: number, word: string, path: string}} Place */
 /** @typedef {{kind: string, depth: number, event: number, cells: [string, string][], at: Place | null}} AnswerRow */
 /** @typedef {{kind: string, severity: string, text: string, times: number, event: number, at: Place | null, rows: AnswerRow[]}} Finding */
-/** @typedef {{label: string, parts: [string, number][], points: [number, number | null][]}} AboutLine */
+/** @typedef {{label: string, parts: [string, number][], between: string, points: [number, number | null][]}} AboutLine */
 /**
  * @typedef {object} Verdict
  * @property {"failure" | "bad" | "findings" | "fine"} kind
@@ -205,8 +205,7 @@ function tables(app, verdict) {
 }
 
 function parts(app, line) {
-  const isList = line.label !== "loss";
-  return line.parts.map(([text, event], at) => [at ? (isList ? " · " : " ") : "", eventLink(app, event, text)]);
+  return line.parts.map(([text, event], at) => [at ? line.between : "", eventLink(app, event, text)]);
 }
 
 /**

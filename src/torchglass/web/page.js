@@ -750,8 +750,7 @@ return h("details",{class:"answers table"},h("summary",{},table.title),
 h("div",{class:"wide"},h("table",{},h("thead",{},head),h("tbody",{},rows))),
 table.below.map((text)=>h("p",{class:"dim"},text)))})}
 function parts(app,line){
-const isList=line.label!=="loss";
-return line.parts.map(([text,event],at)=>[at?(isList?" · ":" "):"",eventLink(app,event,text)])}
+return line.parts.map(([text,event],at)=>[at?line.between:"",eventLink(app,event,text)])}
 function sparkline(app,points,now=-1){
 const SVG="http://www.w3.org/2000/svg";
 const svg=document.createElementNS(SVG,"svg");
@@ -2032,6 +2031,7 @@ const LOWEST_ROW=3;
 const HEIGHT=200;
 const LEAST_HEIGHT=96;
 const LEAST_FOR_TEXT=9;
+const LARGEST_TEXT=10.5;
 const GUTTER=150;
 const LARGEST_GUTTER=0.28;
 const MOST_LOOPS=2;
@@ -2098,7 +2098,7 @@ return strip});
 const elements=shown.map((strip)=>strip.element);
 const isSame=elements.length===strips.children.length&&elements.every((each,at)=>strips.children[at]===each);
 if(!isSame)strips.replaceChildren(...elements);
-const ranges=shown.map((strip)=>strip.draw(chooser.value));
+const ranges=shown.map((strip)=>strip.draw(chooser.value,shown.length));
 const[low,high]=ranges[0]||[0,0];
 const{word}=MEASURES[chooser.value];
 fill(legend,h("span",{class:"dim"},word(model,low)),h("i",{class:"scale"}),h("span",{class:"dim"},word(model,high)),h("i",{class:"cell bad"}),h("span",{class:"dim"},"NaN or inf"))}
@@ -2143,9 +2143,10 @@ const walk=(item,rounds)=>{
 item.nodes.forEach((event,at)=>{
 const sample=sampleOf(model,event);
 const isModule=sample.kind==="module";
-const name=isModule?sample.module||sample.name:item.title;
-const key=`${isModule ? "m" : "f"}${name}`;
-const row=rows.get(key)||{name,depth:name.split(".").length,isModule,isRoot:isModule&&!sample.module,events:[]};
+const path=isModule?sample.module:item.title;
+const root=isModule?sample.root:"";
+const key=`${isModule}${root} ${path}`;
+const row=rows.get(key)||{name:path||root||sample.name,root,path,depth:path.split(".").length,isModule,events:[]};
 rows.set(key,row);
 (row.events[rounds[at]]=row.events[rounds[at]]||[]).push(event)});
 for(const child of item.children)walk(child,child.slots.map((slot)=>rounds[slot]))};
@@ -2153,7 +2154,9 @@ const own=Array.from({length:size},(_,at)=>at);
 for(const child of loop.children)walk(child,child.slots.map((slot)=>own[slot]));
 const all=[...rows.values()];
 const modules=all.filter((row)=>row.isModule);
-const layers=modules.filter((row)=>!row.isRoot);
+const layers=modules.filter((row)=>row.path);
+if(new Set(layers.map((row)=>row.root)).size>1){
+for(const row of layers)row.name=`${row.root}.${row.path}`}
 if(layers.length)return fewer(layers);
 return fewer(modules.length?modules:all)}
 function repeats(model,loop){
@@ -2164,7 +2167,7 @@ repeating.set(loop,isOften);
 return isOften}
 const repeating=new WeakMap();
 function fewer(rows){
-const isOuter=(row,all)=>all.some((other)=>other!==row&&other.name.startsWith(`${row.name}.`));
+const isOuter=(row,all)=>all.some((other)=>other.root===row.root&&other.path.startsWith(`${row.path}.`));
 const leaves=rows.filter((row)=>!isOuter(row,rows));
 if(leaves.length<=ENOUGH_ROWS)return leaves;
 let found=leaves;
@@ -2209,19 +2212,19 @@ const distance=(each)=>Math.abs(each-wanted);
 const nearest=loop.numbers.reduce((best,each,at,all)=>(distance(each)<distance(all[best])?at:best),0);
 if(nearest>=first&&nearest<last)go(nearest-first);
 else app.goToRound(loop,nearest)}
-function draw(name){
+function draw(name,strips){
 const[first,last]=span();
 const size=last-first;
 const width=canvas.parentElement?canvas.parentElement.clientWidth:0;
 gutter=Math.min(GUTTER,Math.round(width*LARGEST_GUTTER));
-const key=[name,first,last,width,document.documentElement.className].join();
+const key=[name,first,last,width,strips,document.documentElement.className].join();
 if(key!==painted&&width>0){
 if(measure!==name){
 measure=name;
-if(MEASURES[name].isSeries)cells=rows.map((row)=>seriesOf(row.name,row.isRoot,name));
+if(MEASURES[name].isSeries)cells=rows.map((row)=>seriesOf(row.root,row.path,name));
 else cells=rows.map((row)=>Array.from({length:loop.slots.length},(_,at)=>cell(row.events[at],name)));
 range=rangeOf(cells)}
-paint(first,last,width);
+paint(first,last,width,HEIGHT / strips);
 painted=key}
 const at=Math.min(now(),size-1);
 const wide=(width-gutter)/ Math.max(1,size);
@@ -2238,11 +2241,11 @@ canvas.setAttribute("aria-valuemax",String(total));
 canvas.setAttribute("aria-valuenow",String(numberOf(first+at)));
 return range}
 let starts=[];
-function seriesOf(module,isRoot,name){
+function seriesOf(root,module,name){
 if(!starts.length)starts=firstEvents(loop);
 const squares=Array.from({length:loop.slots.length},()=>null);
-for(const[path,events,norms]of model.series[name]){
-if(!isRoot&&path!==module&&!path.startsWith(`${module}.`))continue;
+for(const[owner,path,events,norms]of model.series[name]){
+if(owner!==root||(module&&path!==module&&!path.startsWith(`${module}.`)))continue;
 events.forEach((event,at)=>{
 const round=lastBefore(starts,event);
 const norm=norms[at];
@@ -2259,9 +2262,9 @@ if(found===null)continue;
 sum +=found;
 known++}
 return known?sum / known:null}
-function paint(first,last,width){
+function paint(first,last,width,most){
 const size=last-first;
-const high=rowHeight(rows.length);
+const high=rowHeight(rows.length,most);
 const labelled=Math.ceil(LEAST_FOR_TEXT / high);
 const height=Math.max(1,rows.length)*high;
 const ratio=window.devicePixelRatio||1;
@@ -2273,7 +2276,7 @@ const pen=(canvas.getContext("2d"));
 const style=getComputedStyle(document.documentElement);
 const colour=(name)=>style.getPropertyValue(`--${name}`).trim();
 pen.scale(ratio,ratio);
-pen.font=`10.5px ${colour("mono")}`;
+pen.font=`${Math.min(LARGEST_TEXT, Math.max(high, LEAST_FOR_TEXT))}px ${colour("mono")}`;
 const room=width-gutter;
 const columns=Math.max(1,Math.min(size,Math.floor(room)));
 const wide=room / columns;
@@ -2293,7 +2296,8 @@ pen.fillRect(gutter+column*wide,y,Math.max(0.5,wide>5?wide-1:wide),high-(high>7?
 pen.globalAlpha=1;
 paintLoss(pen,first,last,room,height,colour)}
 function paintLoss(pen,first,last,room,height,colour){
-const points=lossOf(app,loop).filter(([round])=>round>=first&&round<last);
+const curve=lossOf(app,loop);
+const points=curve.points.filter(([round])=>round>=first&&round<last);
 const known=points.map(([,loss])=>loss).filter(Number.isFinite);
 lossKey.hidden=known.length<2;
 if(known.length<2)return;
@@ -2301,7 +2305,7 @@ const ends=[Math.min(...known),Math.max(...known)];
 const isLog=ends[0]>0&&ends[1]>MUCH_LARGER*ends[0];
 const levelOf=(loss)=>(isLog?Math.log(loss):loss);
 const[low,high]=ends.map(levelOf);
-fill(lossKey,h("i",{}),`loss ${ends[0].toPrecision(3)} … ${ends[1].toPrecision(3)}${isLog ? ", log scale" : ""}`);
+fill(lossKey,h("i",{}),`${safe(curve.name)} ${ends[0].toPrecision(3)} … ${ends[1].toPrecision(3)}${isLog ? ", log scale" : ""}`);
 const x=(round)=>gutter+((round-first+0.5)/(last-first))*room;
 const y=(loss)=>(high>low?5+((high-levelOf(loss))/(high-low))*(height-10):height / 2);
 for(const[width,name]of([[4,"paper"],[1.6,"loss"]])){
@@ -2352,8 +2356,8 @@ else app.scrub(loop,to,span()[0]+ to)})}
 function sameIn(to){
 const isInside=app.item!==null&&app.item.nodes.length>0&&pathTo(model,app.item).includes(loop);
 if(!isInside)return -1;
-const{module,kind}=sampleOf(model,app.selected);
-const row=kind==="module"?rows.find((each)=>each.isModule&&each.name===module):undefined;
+const{module,root,kind}=sampleOf(model,app.selected);
+const row=kind==="module"?rows.find((each)=>each.isModule&&each.path===module&&each.root===root):undefined;
 const events=row?row.events[span()[0]+ to]:undefined;
 return events?events[0]:-1}
 function place(pointer){
@@ -2395,15 +2399,17 @@ go(to)});
 number.addEventListener("change",()=>{
 if(number.value!=="")goToNumber(Math.round(Number(number.value)))});
 return{element,draw,rows,loop}}
-function rowHeight(rows){
-const usual=Math.min(USUAL_ROW,Math.floor(HEIGHT / Math.max(1,rows)));
-const tall=Math.min(TALLEST_ROW,Math.floor(LEAST_HEIGHT / Math.max(1,rows)));
+function rowHeight(rows,most){
+const usual=Math.min(USUAL_ROW,Math.floor(most / Math.max(1,rows)));
+const tall=Math.min(TALLEST_ROW,Math.floor(Math.min(most,LEAST_HEIGHT)/ Math.max(1,rows)));
 return Math.max(LOWEST_ROW,usual,tall)}
 function lossOf(app,loop){
 const{model}=app;
 const found=new Map();
+const givers=[];
 const walk=(item,rounds)=>{
 if(item.hue==="loss"){
+givers.push(item);
 item.nodes.forEach((event,at)=>{
 const stats=statsOf(model,event);
 const isScalar= /\[\]$/.test(model.values.word[model.events.gives[event][0]]||"");
@@ -2411,12 +2417,13 @@ if(stats&&isScalar)found.set(rounds[at],stats.nan||stats.inf?NaN:stats.mean)})}
 for(const child of item.children)walk(child,child.slots.map((slot)=>rounds[slot]))};
 for(const child of loop.children)walk(child,child.slots);
 if(!found.size){
-const about=((model.verdict&&model.verdict.about)||[]).find((line)=>line.label==="loss");
+const about=((model.verdict&&model.verdict.about)||[]).find((line)=>line.points.length);
 const starts=firstEvents(loop);
 for(const[event,loss]of everyLoss(model,about?about.points:[])){
 const round=lastBefore(starts,event);
 if(round>=0)found.set(round,loss===null?NaN:loss)}}
-return[...found].sort((a,b)=>a[0]- b[0])}
+const name=(givers.length>1&&givers[givers.length-1].variable)||"loss";
+return{name,points:[...found].sort((a,b)=>a[0]- b[0])}}
 function everyLoss(model,points){
 const item=points.length?itemWith(model,points[0][0]):null;
 if(!item||!points.every(([event])=>model.itemOf.get(event)===item))return points;

@@ -119,3 +119,77 @@ def test_layers_of_several_models_say_which() -> None:
     names = {words.split()[0] for words, _ in line["parts"]}
     assert len(names) == len(line["parts"])
     assert any(name.startswith("Sequential#2") for name in names)
+
+
+def test_a_name_of_hundreds_of_characters_does_not_fill_the_card() -> None:
+    model = nn.Module()
+    model.add_module("layer_" + "x" * 300, nn.Linear(4, 4))
+    model.forward = lambda x: next(model.children())(x)  # type: ignore[method-assign]
+    with tg.record(values="stats") as trace:
+        model(torch.ones(2, 4)).sum().backward()
+    words = [words for line in about_lines(trace) for words, _ in line["parts"]]
+    assert any("layer_x" in each and "…" in each for each in words)
+    assert max(map(len, words)) < 120
+
+
+def adversaries() -> tg.Trace:
+    """Two models with layers of the same names, each with a loss and an optimizer of its own."""
+    torch.manual_seed(0)
+    maker, judge = (nn.Sequential(nn.Linear(a, 8), nn.ReLU(), nn.Linear(8, b)) for a, b in ((2, 6), (6, 1)))
+    makes, judges = (torch.optim.SGD(model.parameters(), lr=0.01) for model in (maker, judge))
+    loss = nn.BCEWithLogitsLoss()
+    with tg.record(values="stats") as trace:
+        for _ in range(6):
+            made = maker(torch.randn(4, 2))
+            judges.zero_grad()
+            real, fake = judge(torch.randn(4, 6)), judge(made.detach())
+            judge_loss = loss(real, torch.ones(4, 1)) + loss(fake, torch.zeros(4, 1))
+            judge_loss.backward()
+            judges.step()
+            makes.zero_grad()
+            maker_loss = loss(judge(made), torch.ones(4, 1))
+            maker_loss.backward()
+            makes.step()
+    return trace
+
+
+def test_each_of_two_models_has_its_loss_and_its_rows(browser: Any, tmp_path: Path) -> None:
+    trace = adversaries()
+    lines = {line["label"]: line for line in about_lines(trace)}
+    for name in ("judge_loss", "maker_loss"):
+        runs = [event for event in trace.events(function="Tensor.backward") if event.operands == (name,)]
+        taken = [event.inputs[0].stats.mean for event in runs if event.inputs[0].stats is not None]
+        assert len(taken) == 6
+        assert [number for _, number in lines[name]["points"]] == pytest.approx(taken, rel=1e-5)
+    trace.export(tmp_path / "two.html")
+    page = Page(browser, tmp_path / "two.html")
+    layers = [f"{root}.{path}" for root in ("Sequential", "Sequential#2") for path in "012"]
+    rows = page.ask("torchglass.panes.scrubber.strips()[0].rows.map((row) => row.name)")
+    assert sorted(rows) == sorted(layers)
+    assert page.page.locator(".strip .losses").inner_text().startswith("maker_loss ")
+    series = page.ask("torchglass.model.series.gradient.map(([root, path]) => `${root}.${path}`)")
+    assert sorted(series) == sorted(name for name in layers if not name.endswith("1"))
+    assert page.errors == []
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768)])
+def test_two_loops_share_the_room_for_iterations(browser: Any, tmp_path: Path, width: int, height: int) -> None:
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(11)])
+    x = torch.ones(2, 4)
+    with tg.record(values="stats") as trace:
+        for _ in range(3):
+            for _each in range(4):
+                model(x)
+    trace.export(tmp_path / "loops.html")
+    page = Page(browser, tmp_path / "loops.html", width=width, height=height)
+    assert page.page.locator(".strip").count() == 2
+    assert page.ask("((pane) => pane.scrollHeight - pane.clientHeight)(document.querySelector('.strips'))") <= 0
+    page.close()
+
+
+def test_the_number_of_boxes_is_not_cut_off(browser: Any, files: dict[str, Path]) -> None:
+    page = Page(browser, files["diff"], width=1440)
+    count = "document.querySelector('.pane.flow header .dim')"
+    assert page.ask(f"((count) => count.scrollWidth - count.clientWidth)({count})") <= 0
+    page.close()

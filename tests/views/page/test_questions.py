@@ -160,7 +160,7 @@ def test_which_step_did_it_begin_at(reads: Any) -> None:
 
 def test_which_layer_is_slowest(reads: Any) -> None:
     reader = reads("good")
-    assert re.search(r"(up|down|Net) \d+ %", reader.sees(".about dt:text-is('slowest') + dd a"))
+    assert re.search(r"(up|down|Net) \d+\s%", reader.sees(".about dt:text-is('slowest') + dd a"))
     assert reader.clicks == 0
 
 

@@ -68,7 +68,7 @@ def test_series_are_the_norms_that_the_program_sees(recorded: Any) -> None:
     trace, gradients, updates = recorded
     made = series_data(recorded_gradients(trace))
     for name, expected in (("gradient", gradients), ("update", updates)):
-        found = {module: norms for module, _, norms in made[name]}
+        found = {module: norms for _, module, _, norms in made[name]}
         assert set(found) == {"0", "2"}
         for module, norms in found.items():
             assert len(norms) == STEPS

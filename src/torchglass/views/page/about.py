@@ -8,15 +8,16 @@ recorded or not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from math import isfinite
 from typing import Any
 
 from torchglass._version import __version__
 from torchglass.events.gradients import BACKWARD, TENSOR_BACKWARD, Gradients
 from torchglass.events.schema import NONE
-from torchglass.events.types import Value
+from torchglass.events.types import Location, Value
 from torchglass.program.dedup import DistinctEvents
 from torchglass.program.program import program_of
 from torchglass.program.recorded import HasTables, Recorded
@@ -30,6 +31,10 @@ from torchglass.views.text.words import clean, count, plural, shape_word, share,
 
 MOST_ROOTS = 3
 MOST_MODULES = 4
+MOST_LOSSES = 3
+LONGEST_NAME = 60
+"""How many characters of the name of a module or loss are shown."""
+NO_BREAK = "\u00a0"
 MOST_POINTS = 80
 """How many points the sparkline of the loss has at most."""
 
@@ -44,18 +49,20 @@ def about_lines(trace: Recorded, gradients: Gradients | None = None) -> Iterator
     if not len(trace):
         return
     distinct = program_of(trace).distinct
-    lines: list[tuple[str, list[Part], list[Part]]] = [
-        ("model", _model(trace, distinct), []),
-        ("loss", *_loss(trace, distinct)),
-        ("gradients", _gradients(gradients or recorded_gradients(trace)), []),
-        ("slowest", _slowest(distinct), []),
-        ("memory", _memory(trace), []),
-        ("recorded", [[_recorded(trace), -1]], []),
-        ("not seen", _not_recorded(trace, distinct), []),
+    lines = [
+        _line("model", _model(trace, distinct)),
+        *_losses(trace, distinct),
+        _line("gradients", _gradients(gradients or recorded_gradients(trace))),
+        _line("slowest", _slowest(distinct)),
+        _line("memory", _memory(trace)),
+        _line("recorded", [[_recorded(trace), -1]]),
+        _line("not seen", _not_recorded(trace, distinct)),
     ]
-    for label, parts, points in lines:
-        if parts:
-            yield {"label": label, "parts": parts, "points": points}
+    yield from (line for line in lines if line["parts"])
+
+
+def _line(label: str, parts: list[Part]) -> dict[str, Any]:
+    return {"label": label, "parts": parts, "between": " · ", "points": []}
 
 
 # ---------------------------------------------------------------- model
@@ -85,24 +92,37 @@ def _model(trace: Recorded, distinct: DistinctEvents) -> list[Part]:
 def _model_words(root: str, parameters: list[Value]) -> str:
     numbers = sum(map(numbers_in, parameters))
     frozen = sum(numbers_in(value) for value in parameters if not value.requires_grad)
-    words = f"{clean(root)}, {count(numbers)} parameters"
+    words = f"{_clipped(clean(root))}, {count(numbers)} parameters"
     return words + (f", {count(frozen)} of them frozen" if frozen else "")
 
 
 # ---------------------------------------------------------------- loss
 
 
-def _loss(trace: Recorded, distinct: DistinctEvents) -> tuple[list[Part], list[Part]]:
-    """Return the text about the loss, the value on which backward was called, and the points of its
+def _losses(trace: Recorded, distinct: DistinctEvents) -> Iterator[dict[str, Any]]:
+    """Yield a line for each loss, with the points of its curve.
+
+    Each place that calls backward has a loss of its own: a GAN has one of the generator and one of the discriminator.
+    """
+    runs: dict[Location | None, list[int]] = {}
+    for event in _backward_runs(distinct):
+        runs.setdefault(distinct.sample(event).location, []).append(event)
+    for events in islice(runs.values(), MOST_LOSSES):
+        label = "loss"
+        if len(runs) > 1:
+            label = clean(", ".join(distinct.sample(events[0]).operands)) or label
+        parts, points = _loss(trace, events)
+        yield _line(_clipped(label), parts) | {"between": " ", "points": points}
+
+
+def _loss(trace: Recorded, runs: Sequence[int]) -> tuple[list[Part], list[Part]]:
+    """Return the text about a loss, the value on which backward was called in these events, and the points of its
     curve.
 
     The curve covers the whole run if the trace summarises events that were not kept. Otherwise it
     has the kept events.
     """
-    runs = list(_backward_runs(distinct))
-    if not runs:
-        return [], []
-    known = losses(trace, distinct)
+    known = _measured(trace, runs)
     times = program_of(trace).totals.times(runs[0], len(runs))
     often = f"backward ran {plural(times, 'time')}"
     if not known:
@@ -152,7 +172,11 @@ def losses(trace: Recorded, distinct: DistinctEvents) -> list[tuple[int, float]]
     """Return each event that ran backward, with the value on which it was called, if that was
     measured.
     """
-    numbers = ((event, _scalar(trace, event)) for event in _backward_runs(distinct))
+    return _measured(trace, _backward_runs(distinct))
+
+
+def _measured(trace: Recorded, events: Iterable[int]) -> list[tuple[int, float]]:
+    numbers = ((event, _scalar(trace, event)) for event in events)
     return [(event, number) for event, number in numbers if number is not None]
 
 
@@ -198,7 +222,7 @@ def _gradients(found: Gradients) -> list[Part]:
     largest = largest_gradient(found)
     if largest is not None:
         name, event, norm = largest
-        parts.append([f"largest {_number(norm)} in {clean(name)}", event])
+        parts.append([f"largest {_number(norm)} in {_clipped(clean(name))}", event])
     if found.missed:
         parts.append([f"none for {plural(len(found.missed), 'parameter')}", -1])
     return parts
@@ -237,17 +261,26 @@ def _slowest(distinct: DistinctEvents) -> list[Part]:
             own[sample.root or "", sample.module or ""] -= spent
     found = [(key, spent) for key, spent in own.most_common(MOST_MODULES) if spent > 0]
     roots = {root for root, _ in own}
-    return [
-        [f"{_module_words(root, path, len(roots))} {share(spent, whole)}", first[root, path]]
-        for (root, path), spent in found
-    ]
+    parts: list[Part] = []
+    for (root, path), spent in found:
+        percent = share(spent, whole).replace(" ", NO_BREAK)
+        parts.append([f"{_module_words(root, path, len(roots))} {percent}", first[root, path]])
+    return parts
 
 
 def _module_words(root: str, path: str, roots: int) -> str:
     """Return the path of a module, after the name of its model if there are several models."""
     if roots == 1 or not path:
-        return clean(path or root)
-    return f"{clean(root)}.{clean(path)}"
+        return _clipped(clean(path or root))
+    return _clipped(f"{clean(root)}.{clean(path)}")
+
+
+def _clipped(name: str) -> str:
+    """Return a name without its middle if it is very long: its ends tell more of a module's path."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    half = LONGEST_NAME // 2
+    return f"{name[:half]}…{name[-half:]}"
 
 
 def _memory(trace: Recorded) -> list[Part]:

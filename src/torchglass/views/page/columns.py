@@ -95,7 +95,7 @@ class PageEvents:
             self._texts.numbers(value.role for value in event.inputs),
             self._texts.numbers(value.role for value in event.outputs),
             self._texts.numbers(event.operands), self._texts.numbers(event.target), number(event.phase),
-            event.process,
+            event.process, number(event.root or ""),
         ]  # fmt: skip
 
     def _make_place(self, at: Location) -> list[int]:

@@ -67,10 +67,7 @@ def _about(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
         return
     yield "<table>"
     for line in lines:
-        between = " · "
-        if line["label"] == "loss":
-            between = " "
-        words = between.join(text for text, _ in line["parts"])
+        words = line["between"].join(text for text, _ in line["parts"])
         yield f"<tr><th>{_safe(line['label'])}</th><td>{_safe(words)}</td></tr>"
     yield "</table>"
 

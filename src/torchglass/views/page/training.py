@@ -39,7 +39,7 @@ Point = tuple[int, float]
 
 
 def series_data(found: Gradients) -> dict[str, list[list[Any]]]:
-    """Return for gradients and for updates, by module: its path, the events, and the norm of all its parameters.
+    """Return for gradients and for updates, by module: its root and path, the events, the norm of all its parameters.
 
     A norm that is not finite is None.
     """
@@ -47,26 +47,26 @@ def series_data(found: Gradients) -> dict[str, list[list[Any]]]:
         "gradient": _by_module(found, gradient_points),
         "update": _by_module(found, _update_points),
     }
-    points = sum(len(events) for rows in made.values() for _, events, _ in rows)
+    points = sum(len(events) for rows in made.values() for _, _, events, _ in rows)
     if points > MOST_POINTS:
         return {}
     return {name: rows for name, rows in made.items() if rows}
 
 
 def _by_module(found: Gradients, points_of: Callable[[Leaf], Iterator[Point]]) -> list[list[Any]]:
-    modules: dict[str, dict[int, list[Point]]] = {}
+    modules: dict[tuple[str, str], dict[int, list[Point]]] = {}
     for leaf in found.leaves:
         if leaf.holder is None:
             continue
-        rounds = modules.setdefault(leaf.holder.path, {})
+        rounds = modules.setdefault((leaf.holder.root, leaf.holder.path), {})
         for number, point in enumerate(points_of(leaf)):
             rounds.setdefault(number, []).append(point)
     rows: list[list[Any]] = []
-    for path, rounds in modules.items():
+    for (root, path), rounds in modules.items():
         events = [points[0][0] for points in rounds.values()]
         norms = [_number(hypot(*(norm for _, norm in points))) for points in rounds.values()]
         if events:
-            rows.append([clean(path), events, norms])
+            rows.append([clean(root), clean(path), events, norms])
     return rows
 
 
@@ -107,13 +107,16 @@ def largest_gradient(found: Gradients) -> tuple[str, int, float] | None:
     and its norm.
     """
     largest: tuple[str, int, float] | None = None
+    roots = {leaf.holder.root for leaf in found.leaves if leaf.holder is not None}
     for leaf in found.leaves:
         for event, norm in gradient_points(leaf):
             if isfinite(norm) and (largest is None or norm > largest[2]):
-                name = leaf.name
-                if leaf.holder is not None and leaf.holder.path:
-                    name = f"{leaf.holder.path}.{leaf.name}"
-                largest = (name, event, norm)
+                names = [leaf.name]
+                if leaf.holder is not None:
+                    names.insert(0, leaf.holder.path)
+                if leaf.holder is not None and len(roots) > 1:
+                    names.insert(0, leaf.holder.root)
+                largest = (".".join(filter(None, names)), event, norm)
     return largest
 
 
