@@ -88,7 +88,7 @@ class BoxLevel:
     """For loops and calls: for each of ``takes`` the first event that takes it."""
 
 
-class Source(NamedTuple):
+class GivenBy(NamedTuple):
     """Where a value comes from."""
 
     child: int
@@ -99,7 +99,7 @@ class Source(NamedTuple):
     """Whether an earlier iteration gave it."""
 
 
-class Place(NamedTuple):
+class TakenBy(NamedTuple):
     """Where a value goes."""
 
     child: int
@@ -130,24 +130,24 @@ class Walk:
         """The indices of children that are optimizers. All of an optimizer's state enters and
         leaves loops as one value.
         """
-        self.last: dict[int, tuple[Source, ...]] = {}
+        self.last: dict[int, tuple[GivenBy, ...]] = {}
         """Keyed by value: the sources that gave it last, in this iteration."""
-        self._older: dict[int, tuple[Source, ...]] = {}
+        self._older: dict[int, tuple[GivenBy, ...]] = {}
         """The same for earlier iterations."""
         self.border: Ports = {}
         """The values that enter through the border, with their ports."""
         self._edges: dict[_EdgeKey, Edge] = {}
         self._counted: set[_EdgeKey] = set()
         """The edges already counted in this execution or iteration."""
-        self.together: dict[int, tuple[Place, ...]] = {}
+        self.together: dict[int, tuple[TakenBy, ...]] = {}
         """Keyed by entering value: all places that take it. Values share a port only if all their
         places are the same.
         """
-        self._in_ports: dict[Place | tuple[Place, ...], int] = {}
+        self._in_ports: dict[TakenBy | tuple[TakenBy, ...], int] = {}
         """Keyed by the places that take a value: the port through which it enters."""
-        self._out_ports: dict[tuple[Source, ...], int] = {}
+        self._out_ports: dict[tuple[GivenBy, ...], int] = {}
         """Keyed by the sources of a value: the port through which it leaves."""
-        self._outside: dict[Place, int] = {}
+        self._outside: dict[TakenBy, int] = {}
         """Keyed by the first place that takes it: the index of a value in ``BoxLevel.outside``."""
         self._from_outside: Ports = {}
 
@@ -164,12 +164,12 @@ class Walk:
         on.
         """
         for value, sources in self.last.items():
-            self._older[value] = tuple([Source(each.child, each.out, True) for each in sources])
+            self._older[value] = tuple([GivenBy(each.child, each.out, True) for each in sources])
         self.last = {}
         self._from_outside = {}
         self._counted.clear()
 
-    def sources(self, value: int) -> tuple[Source, ...]:
+    def sources(self, value: int) -> tuple[GivenBy, ...]:
         """Return where a value comes from. A value that entered through the border is never
         carried.
         """
@@ -177,14 +177,14 @@ class Walk:
         if found:
             return found
         if value in self.border:
-            return (Source(BORDER, self.border[value]),)
+            return (GivenBy(BORDER, self.border[value]),)
         return self._older.get(value, ())
 
-    def made(self) -> dict[int, tuple[Source, ...]]:
+    def made(self) -> dict[int, tuple[GivenBy, ...]]:
         """Return all values given in the box, each with the child that gave it last."""
         return self._older | self.last
 
-    def add(self, source: Source, target: int, into: int, value: int) -> None:
+    def add(self, source: GivenBy, target: int, into: int, value: int) -> None:
         """Add an edge, or count it if it is already known."""
         child, out, is_carried = source
         is_back = target >= 0 and child >= 0 and (is_carried or child >= target)
@@ -198,12 +198,12 @@ class Walk:
             self._counted.add(key)
             edge.times += 1
 
-    def enter(self, value: int, place: Place, reader: int) -> Source:
+    def enter(self, value: int, place: TakenBy, reader: int) -> GivenBy:
         """Let a value enter through the border. Values for the same place in different iterations
         share a port.
         """
         if place.child in self._optimizers:
-            key = Place(place.child, 0)
+            key = TakenBy(place.child, 0)
         else:
             key = self.together.get(value, place)
         port = self._in_ports.setdefault(key, len(self._in_ports))
@@ -211,26 +211,26 @@ class Walk:
             self.level.takes += (value,)
             self.level.readers.append(reader)
         self.border[value] = port
-        return Source(BORDER, port)
+        return GivenBy(BORDER, port)
 
-    def leave(self, value: int, sources: tuple[Source, ...]) -> int:
+    def leave(self, value: int, sources: tuple[GivenBy, ...]) -> int:
         """Let a value leave through the border. Values from the same place in different iterations
         share a port.
         """
-        key: list[Source] = []
+        key: list[GivenBy] = []
         for child, out, _ in sources:
             if child in self._optimizers:
-                key.append(Source(child, 0))
+                key.append(GivenBy(child, 0))
             else:
-                key.append(Source(child, out))
+                key.append(GivenBy(child, out))
         port = self._out_ports.setdefault(tuple(key), len(self._out_ports))
         if port == len(self.level.gives):
             self.level.gives += (value,)
         for child, out, _ in sources:
-            self.add(Source(child, out), BORDER, port, value)
+            self.add(GivenBy(child, out), BORDER, port, value)
         return port
 
-    def outside(self, value: int, place: Place, outside: Outside) -> Source:
+    def outside(self, value: int, place: TakenBy, outside: Outside) -> GivenBy:
         """Add a value that nothing in the trace made. Those that the same place takes are drawn as
         one.
         """
@@ -240,4 +240,4 @@ class Walk:
             if index == len(self.level.outside):
                 self.level.outside.append(outside)
             self.level.outside[index].readers.append(outside.reader)
-        return Source(outside_source(self._from_outside[value]), 0)
+        return GivenBy(outside_source(self._from_outside[value]), 0)

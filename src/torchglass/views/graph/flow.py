@@ -21,7 +21,7 @@ from torchglass.events.tables import NONE
 from torchglass.program.flow import DataFlow, Ids
 from torchglass.program.program import program_of
 from torchglass.program.recorded import Recorded
-from torchglass.views.graph.edges import BORDER, BoxLevel, Outside, Place, Ports, Source, Walk
+from torchglass.views.graph.edges import BORDER, BoxLevel, GivenBy, Outside, Ports, TakenBy, Walk
 from torchglass.views.graph.outline import Box, Outline, outline_of
 from torchglass.views.options import GraphOptions
 
@@ -278,7 +278,7 @@ class _Levels:
                 passed += 1
             self._take(step, steps, walk, span)
             for value, port in step.run.gives.items():
-                walk.last[value] = (Source(step.child, port),)
+                walk.last[value] = (GivenBy(step.child, port),)
         for at in hidden[passed:]:
             self._pass_on(at, walk)
 
@@ -286,9 +286,9 @@ class _Levels:
         self, step: _Step, steps: Sequence[_Step], walk: Walk, span: tuple[Box, Extent] | None
     ) -> None:
         """Add the edges to one step."""
-        unmade: list[tuple[int, Place]] = []
+        unmade: list[tuple[int, TakenBy]] = []
         for value, port in step.run.takes.items():
-            place = Place(step.child, port)
+            place = TakenBy(step.child, port)
             sources = walk.sources(value) or self._later(value, steps)
             if not sources and span is not None and self._is_from_around(value, *span):
                 sources = (walk.enter(value, place, step.run.start),)
@@ -303,7 +303,9 @@ class _Levels:
             for each in unmade:
                 self._take_outside(each, step, walk, 1)
 
-    def _take_outside(self, unmade: tuple[int, Place], step: _Step, walk: Walk, times: int) -> None:
+    def _take_outside(
+        self, unmade: tuple[int, TakenBy], step: _Step, walk: Walk, times: int
+    ) -> None:
         """Add the edge for a value that nothing in the trace made."""
         value, place = unmade
         reader = step.run.start
@@ -331,7 +333,7 @@ class _Levels:
             if value not in takes and sources:
                 walk.last[value] = tuple(sorted(sources))
 
-    def _later(self, value: int, steps: Sequence[_Step]) -> tuple[Source, ...]:
+    def _later(self, value: int, steps: Sequence[_Step]) -> tuple[GivenBy, ...]:
         """Return the box of another thread that made a value, if it began after the one that takes it."""
         producer = self._values.producers[value]
         node = NONE
@@ -341,7 +343,7 @@ class _Levels:
             return ()
         for step in steps:
             if value in step.run.gives and self._contains(step, node):
-                return (Source(step.child, step.run.gives[value]),)
+                return (GivenBy(step.child, step.run.gives[value]),)
         return ()
 
     def _contains(self, step: _Step, node: int) -> bool:
@@ -355,14 +357,14 @@ class _Levels:
         return bool(self._gaps) and self._gaps[0] < reader
 
 
-def _places(steps: Sequence[_Step]) -> dict[int, tuple[Place, ...]]:
+def _places(steps: Sequence[_Step]) -> dict[int, tuple[TakenBy, ...]]:
     """Return all places that take each value. A library's box merges two values only if they go to
     the same places.
     """
-    found: dict[int, list[Place]] = {}
+    found: dict[int, list[TakenBy]] = {}
     for step in steps:
         for value, port in step.run.takes.items():
-            found.setdefault(value, []).append(Place(step.child, port))
+            found.setdefault(value, []).append(TakenBy(step.child, port))
     return {value: tuple(places) for value, places in found.items()}
 
 

@@ -263,12 +263,22 @@ static int is_torchs_handler(void)
     return found;
 }
 
-/* Return the frame that called torch, owned. `own` is the frame that called us; `from_python`: it
- * is that of a torch function written in Python, so its caller called torch. */
-static PyFrameObject *place_of_call(PyFrameObject *own, int from_python)
+/* One call of a torch function. The caller of record_call owns all references. */
+typedef struct {
+    PyObject *func, *types, *args;
+    PyObject *kwargs; /* NULL: none */
+    PyObject *plan;
+    /* The function is written in Python and called us itself, through handle_torch_function. */
+    int from_python;
+} TorchCall;
+
+/* Return the frame that called torch, owned. `own` is the frame that called us. If that is the frame
+ * of a torch function written in Python, its caller called torch. */
+static PyFrameObject *place_of_call(const TorchCall *call, PyFrameObject *own)
 {
-    return own != NULL && from_python ? PyFrame_GetBack(own)
-                                      : (PyFrameObject *)Py_XNewRef((PyObject *)own);
+    if (own != NULL && call->from_python)
+        return PyFrame_GetBack(own);
+    return (PyFrameObject *)Py_XNewRef((PyObject *)own);
 }
 
 /* The fields of a log that an open event changes. */
@@ -298,24 +308,22 @@ static int drop_modes(void)
     return 0;
 }
 
-/* Call the function. A listening copy is called with our mode on the stack again, so that the mode
- * sees the calls inside. */
-static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args, PyObject *kwargs,
-                             int pushes)
+/* Call the listening copy of a function with our mode on the stack again, so that the mode sees the
+ * calls inside. */
+static PyObject *call_listening_copy(FunctionMode *mode, const TorchCall *call)
 {
-    if (!pushes)
-        return PyObject_Call(call, args, kwargs);
+    PyObject *copy = PyTuple_GET_ITEM(call->plan, PLAN_LISTENING_COPY);
     PyObject *pushed = PyObject_CallOneArg(torch.push_mode, (PyObject *)mode);
     if (pushed == NULL)
         return NULL;
     Py_DECREF(pushed);
-    PyObject *result = PyObject_Call(call, args, kwargs);
-    if (result != NULL) {
-        PyObject *popped = PyObject_CallNoArgs(torch.pop_mode);
-        if (popped == NULL)
-            Py_CLEAR(result);
-        Py_XDECREF(popped);
-    }
+    PyObject *result = PyObject_Call(copy, call->args, call->kwargs);
+    if (result == NULL)
+        return NULL;
+    PyObject *popped = PyObject_CallNoArgs(torch.pop_mode);
+    if (popped == NULL)
+        Py_CLEAR(result);
+    Py_XDECREF(popped);
     return result;
 }
 
@@ -353,23 +361,21 @@ static PyObject *call_on_return(FunctionMode *mode, PyObject *on_return, PyObjec
 }
 
 /* Close the event of a call that has returned. */
-static int finish(FunctionMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args,
-                  PyObject *kwargs, PyObject *result)
+static int finish(FunctionMode *mode, Log *log, int64_t at, const TorchCall *call, PyObject *result)
 {
-    /* borrowed from the plan, which we own */
-    PyObject *on_return = PyTuple_GET_ITEM(plan, PLAN_ON_RETURN);
-    PyObject *shown = Py_NewRef(result);
-    if (on_return != Py_None) {
-        PyObject *found = call_on_return(mode, on_return, args, result, log->at > at + 1);
-        if (found == NULL) {
-            Py_DECREF(shown);
-            return -1;
-        }
-        Py_SETREF(shown, found);
-    }
-    int done = close_event(mode->engine, log, at, shown, 0);
+    PyObject *on_return = PyTuple_GET_ITEM(call->plan, PLAN_ON_RETURN); /* borrowed from the plan */
+    PyObject *shown;
+    if (on_return == Py_None)
+        shown = Py_NewRef(result);
+    else
+        shown = call_on_return(mode, on_return, call->args, result, log->at > at + 1);
+    if (shown == NULL)
+        return -1;
+    const int status = close_event(mode->engine, log, at, shown, 0);
     Py_DECREF(shown);
-    return done < 0 ? -1 : after_return(mode, log, result, kwargs);
+    if (status < 0)
+        return -1;
+    return after_return(mode, log, result, call->kwargs);
 }
 
 /* Close the event of a call that an exception left. The exception stays set. */
@@ -387,25 +393,31 @@ static void fail_call(FunctionMode *mode, Log *log, int64_t at, const State *sta
     fail_event(mode->engine, log, at);
 }
 
+/* Return whether to call the listening copy: not inside a call of the same function. */
+static int should_listen(Log *log, const TorchCall *call, int64_t what, int64_t parent)
+{
+    if (PyTuple_GET_ITEM(call->plan, PLAN_LISTENING_COPY) == Py_None || !are_plain(call->types))
+        return 0;
+    return parent < 0 || word_of(log, parent, WHAT) != what;
+}
+
 /* Open the event of a call, and say in `listens` whether to call the listening copy. */
-static int64_t open_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject *types,
-                         PyObject *args, PyObject *kwargs, PyFrameObject *own, int from_python,
+static int64_t open_call(FunctionMode *mode, Log *log, const TorchCall *call, PyFrameObject *own,
                          int *listens)
 {
     Engine *engine = mode->engine;
-    int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(plan, PLAN_NUMBER)), at;
+    const int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(call->plan, PLAN_NUMBER));
     const long long parent = log->parent;
-    PyFrameObject *frame = place_of_call(own, from_python);
-    at = open_event(engine, log, what, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args),
-                    kwargs);
+    PyFrameObject *frame = place_of_call(call, own);
+    const int64_t at = open_event(engine, log, what, frame, &PyTuple_GET_ITEM(call->args, 0),
+                                  PyTuple_GET_SIZE(call->args), call->kwargs);
     Py_XDECREF(frame);
     if (at < 0)
         return at;
-    *listens = PyTuple_GET_ITEM(plan, PLAN_LISTENING_COPY) != Py_None && are_plain(types)
-               && !(parent >= 0 && word_of(log, parent, WHAT) == what);
+    *listens = should_listen(log, call, what, parent);
     if (*listens || engine->records_ops) {
         log->anchor = (long long)(intptr_t)own;
-        /* or a signal handler was recorded since */
+        /* `stack` is of this record, unless a signal handler was recorded since. */
         log->base = log->at == at + 1 ? log->stack : word_of(log, at, STACK);
     }
     return PyErr_Occurred() ? FAILED : at;
@@ -414,47 +426,62 @@ static int64_t open_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject 
 /* Return what to call: the replacement in the plan, or the function itself. Borrowed. */
 static PyObject *callable_of(PyObject *plan, PyObject *func)
 {
-    return plan == NULL || PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT) == Py_None
-               ? func
-               : PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT);
+    if (plan == NULL || PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT) == Py_None)
+        return func;
+    return PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT);
+}
+
+/* Call a function whose event could not be opened. */
+static PyObject *call_unrecorded(FunctionMode *mode, Log *log, const TorchCall *call)
+{
+    PyObject *kwargs = call->kwargs == NULL ? Py_None : call->kwargs;
+    return PyObject_CallMethod(mode->table, "call_unrecorded", "OOOO", log,
+                               callable_of(call->plan, call->func), call->args, kwargs);
+}
+
+/* Call a function whose event is open, and close the event. */
+static PyObject *call_recorded(FunctionMode *mode, Log *log, int64_t at, const TorchCall *call,
+                               int listens, const State *before)
+{
+    PyObject *result;
+    if (listens)
+        result = call_listening_copy(mode, call);
+    else
+        result = PyObject_Call(callable_of(call->plan, call->func), call->args, call->kwargs);
+    if (result == NULL) {
+        fail_call(mode, log, at, before);
+        return NULL;
+    }
+    restore(log, before);
+    reading++;
+    const int status = finish(mode, log, at, call, result);
+    reading--;
+    if (status < 0 && forgive(mode->engine) < 0)
+        Py_CLEAR(result);
+    return result;
 }
 
 /* Record a call. */
-static PyObject *record_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject *func,
-                             PyObject *types, PyObject *args, PyObject *kwargs, int from_python)
+static PyObject *record_call(FunctionMode *mode, Log *log, const TorchCall *call)
 {
     Engine *engine = mode->engine;
-    PyObject *call = callable_of(plan, func);
     PyFrameObject *own = caller_frame();
-    PyObject *result = NULL;
-    int listens = 0;
     if (heal_steps(engine, log, own) < 0) {
         Py_XDECREF(own);
         return NULL;
     }
-    const State state = {log->parent, log->anchor, log->base};
+    const State before = {log->parent, log->anchor, log->base};
+    int listens = 0;
     reading++; /* our callers have made sure that no mode is on the stack */
-    int64_t at = open_call(mode, log, plan, types, args, kwargs, own, from_python, &listens);
+    const int64_t at = open_call(mode, log, call, own, &listens);
     reading--;
-    if (at < 0) {
-        restore(log, &state);
-        if (at != FAILED || forgive(engine) == 0)
-            result = PyObject_CallMethod(mode->table, "call_unrecorded", "OOOO", log, call, args,
-                                         kwargs == NULL ? Py_None : kwargs);
-        Py_XDECREF(own);
-        return result;
-    }
-    result = call_inside(mode, listens ? PyTuple_GET_ITEM(plan, PLAN_LISTENING_COPY) : call, args,
-                         kwargs, listens);
-    if (result == NULL) {
-        fail_call(mode, log, at, &state);
+    PyObject *result = NULL;
+    if (at >= 0) {
+        result = call_recorded(mode, log, at, call, listens, &before);
     } else {
-        restore(log, &state);
-        reading++;
-        const int done = finish(mode, log, at, plan, args, kwargs, result);
-        reading--;
-        if (done < 0 && forgive(engine) < 0)
-            Py_CLEAR(result);
+        restore(log, &before);
+        if (at != FAILED || forgive(engine) == 0)
+            result = call_unrecorded(mode, log, call);
     }
     Py_XDECREF(own);
     return result;
@@ -489,27 +516,37 @@ static enum Verdict look_up(FunctionMode *mode, PyObject *func, PyObject **plan,
     return what >= 0 && (*log)->on ? RECORD : CALL_ONLY;
 }
 
+/* Call a function that only sets an attribute of its first argument, most often `grad`. */
+static PyObject *call_setter(FunctionMode *mode, PyObject *func, PyObject *args, PyObject *kwargs)
+{
+    PyObject *first = PyTuple_GET_ITEM(args, 0); /* borrowed from args, which our caller owns */
+    Py_DECREF(engine_mark_changed(mode->engine, first)); /* gives None */
+    PyObject *result = PyObject_Call(func, args, kwargs);
+    forget_measurement(mode->engine, first);
+    return result;
+}
+
 static PyObject *call_function(FunctionMode *mode, PyObject *const *given, PyObject *args,
                                PyObject *kwargs)
 {
-    /* borrowed from who calls us */
-    PyObject *plan, *result = NULL, *func = given[0], *types = given[1];
+    PyObject *func = given[0]; /* borrowed from our caller, as is the next one */
+    PyObject *types = given[1];
+    PyObject *result = NULL;
+    PyObject *plan;
     Log *log;
     const enum Verdict verdict = look_up(mode, func, &plan, &log);
     const long other_modes = verdict == RECORD ? count_modes() : 0;
     if (verdict == MARK_CHANGED && only_marks_first(mode, args)) {
-        PyObject *first = PyTuple_GET_ITEM(args, 0); /* borrowed from args, which our caller owns */
-        Py_DECREF(engine_mark_changed(mode->engine, first)); /* gives None */
-        result = PyObject_Call(func, args, kwargs);
-        forget_measurement(mode->engine, first); /* an attribute was set, most often `grad` */
-    } else if (verdict == CALL_ONLY)
+        result = call_setter(mode, func, args, kwargs);
+    } else if (verdict == CALL_ONLY) {
         result = PyObject_Call(callable_of(plan, func), args, kwargs);
-    else if (verdict == RECORD && other_modes == 0 && !is_torchs_handler()) {
+    } else if (verdict == RECORD && other_modes == 0 && !is_torchs_handler()) {
+        const TorchCall call = {func, types, args, kwargs, plan, 0};
         enter_handler();
-        result = record_call(mode, log, plan, func, types, args, kwargs, 0);
+        result = record_call(mode, log, &call);
         leave_handler();
-        /* Python hides each step from the other modes */
     } else if (verdict > CALL_ONLY && other_modes >= 0) {
+        /* Python hides each step from the other modes. */
         PyObject *all[] = {func, types, args, kwargs == NULL ? Py_None : kwargs};
         result = call_python(mode->handler, (PyObject *)mode, all, 4);
     }
@@ -532,8 +569,7 @@ static PyObject *mode_call(FunctionMode *mode, PyObject *const *args, Py_ssize_t
     return result;
 }
 
-/* ----------------------------------------------------------------
- * torch.overrides.handle_torch_function
+/* ----------------------------------------------------- torch.overrides.handle_torch_function
  *
  * A torch function that is written in Python asks whether a mode overrides it, and if so calls
  * handle_torch_function. Ours calls the function once more, so the function has two frames on the
@@ -560,19 +596,20 @@ static int needs_python(PyObject *relevant)
 }
 
 /* Call a function as our mode's handler does, with the mode off the stack. */
-static PyObject *call_as_mode(FunctionMode *mode, PyObject *func, PyObject *args, PyObject *kwargs,
-                              PyObject *plan, Log *log, enum Verdict verdict)
+static PyObject *call_as_mode(FunctionMode *mode, const TorchCall *call, Log *log,
+                              enum Verdict verdict)
 {
-    PyObject *popped = PyObject_CallNoArgs(torch.pop_mode), *result;
+    PyObject *popped = PyObject_CallNoArgs(torch.pop_mode);
     if (popped == NULL)
         return NULL;
     struct twice here = {caller_frame(), under_way};
     under_way = &here;
     enter_handler();
+    PyObject *result;
     if (verdict == RECORD)
-        result = record_call(mode, log, plan, func, torch.plain_types, args, kwargs, 1);
+        result = record_call(mode, log, call);
     else
-        result = PyObject_Call(callable_of(plan, func), args, kwargs);
+        result = PyObject_Call(callable_of(call->plan, call->func), call->args, call->kwargs);
     leave_handler();
     under_way = here.above;
     Py_XDECREF(here.frame);
@@ -583,8 +620,9 @@ static PyObject *call_as_mode(FunctionMode *mode, PyObject *func, PyObject *args
     if (error != NULL) {
         PyErr_Clear();
         put_error(error);
-    } else if (pushed == NULL)
+    } else if (pushed == NULL) {
         Py_CLEAR(result);
+    }
     return result;
 }
 
@@ -597,34 +635,46 @@ static PyObject *named_arguments(PyObject *const *values, PyObject *names)
     return kwargs;
 }
 
-/* handle_torch_function(public_api, relevant_args, *args, **kwargs), as torch.overrides has it. */
+/* Call a function that has called handle_torch_function(func, relevant_args, *args, **kwargs). */
+static PyObject *call_handled(FunctionMode *mode, PyObject *const *args, Py_ssize_t count,
+                              PyObject *names, PyObject *plan, Log *log, enum Verdict verdict)
+{
+    PyObject *given = pack(args + 2, count - 2);
+    if (given == NULL)
+        return NULL;
+    PyObject *kwargs = NULL;
+    PyObject *result = NULL;
+    if (names != NULL && PyTuple_GET_SIZE(names) > 0)
+        kwargs = named_arguments(args + count, names);
+    if (!PyErr_Occurred()) {
+        const TorchCall call = {args[0], torch.plain_types, given, kwargs, plan, 1};
+        result = call_as_mode(mode, &call, log, verdict);
+    }
+    Py_XDECREF(kwargs);
+    Py_DECREF(given);
+    return result;
+}
+
+/* handle_torch_function(func, relevant_args, *args, **kwargs), as torch.overrides has it. */
 PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                 PyObject *names)
 {
+    FunctionMode *mode = NULL;
+    if (count >= 2 && !needs_python(args[1]))
+        mode = (FunctionMode *)only_mode(count_modes());
+    if (mode == NULL && PyErr_Occurred())
+        return NULL;
     PyObject *plan = NULL;
-    PyObject *given = NULL;
-    PyObject *kwargs = NULL;
     PyObject *result = NULL;
     Log *log = NULL;
     enum Verdict verdict = BY_PYTHON;
-    const int has_names = names != NULL && PyTuple_GET_SIZE(names) > 0;
-    FunctionMode *mode =
-        count >= 2 && !needs_python(args[1]) ? (FunctionMode *)only_mode(count_modes()) : NULL;
     if (mode != NULL)
         verdict = look_up(mode, args[0], &plan, &log);
-    else if (PyErr_Occurred())
-        return NULL;
-    /* torch's own function finds our handler in Python, or another mode */
-    if (verdict >= BY_PYTHON) {
+    if (verdict
+        >= BY_PYTHON) /* torch's own function finds our handler in Python, or another mode */
         result = PyObject_Vectorcall(torch.handle_torch_function, args, (size_t)count, names);
-    } else if (verdict >= CALL_ONLY && (given = PyTuple_New(count - 2)) != NULL) {
-        for (Py_ssize_t at = 2; at < count; at++)
-            PyTuple_SET_ITEM(given, at - 2, Py_NewRef(args[at]));
-        if (!has_names || (kwargs = named_arguments(args + count, names)) != NULL)
-            result = call_as_mode(mode, args[0], given, kwargs, plan, log, verdict);
-    }
-    Py_XDECREF(given);
-    Py_XDECREF(kwargs);
+    else if (verdict >= CALL_ONLY)
+        result = call_handled(mode, args, count, names, plan, log, verdict);
     Py_XDECREF(plan);
     Py_XDECREF(log);
     Py_XDECREF(mode);
