@@ -203,6 +203,27 @@ def test_a_loss_of_numbers_without_a_source_is_not_judged(monkeypatch: pytest.Mo
     assert (report.findings, report.missing) == ([], ())
 
 
+def test_noise_that_is_multiplied_with_itself_is_judged() -> None:
+    with tg.record() as trace:
+        noise = torch.rand(3)
+        print((noise * noise).sum())
+    report = check(trace)
+    assert (report.findings, report.missing) == ([], ())
+
+
+def test_weights_left_out_of_a_result_are_only_a_hint() -> None:
+    body, first, second = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(4, 2)
+    optimizer = torch.optim.SGD([*body.parameters(), *first.parameters(), *second.parameters()], lr=0.1)
+    with tg.record(values="stats") as trace:
+        for _ in range(3):
+            h = body(torch.randn(8, 4))
+            loss = torch.stack([first(h), second(h)], 1)[:, 0].pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert [(each.kind, each.severity) for each in trace.findings()] == [("zero-gradient", "hint")]
+
+
 SCRIPT = """
     import torch
     from torch import nn

@@ -478,6 +478,35 @@ def halved_twice_lookalike():
     train(net.parameters(), lambda: F.cross_entropy(net(x / 2 / 2), y))
 
 
+# noise-level
+
+
+def diffusion(mix):
+    net, x = mlp(5, 4), torch.randn(8, 4)
+    signal = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 100), 0)
+
+    def loss():
+        t, noise = torch.randint(0, 100, (8,)), torch.randn(8, 4)
+        noisy = mix(signal[t, None], x, noise)
+        return F.mse_loss(net(torch.cat([noisy, t[:, None] / 100], 1)), noise)
+
+    train(net.parameters(), loss)
+
+
+def variance_for_deviation():
+    diffusion(
+        lambda a, x, noise: a.sqrt() * x + (1 - a) * noise,  # finds: noise-level
+    )
+
+
+def deviation_fixed():
+    diffusion(lambda a, x, noise: a.sqrt() * x + (1 - a).sqrt() * noise)
+
+
+def straight_path_lookalike():
+    diffusion(lambda a, x, noise: a * x + (1 - a) * noise)
+
+
 # seeded-again
 
 
@@ -751,3 +780,18 @@ def shifted_without_padding_lookalike():
         return turned.reshape(b, t, n - 1)
 
     relative(shift)
+
+
+# loss-unused
+
+
+def evaluation_with_a_loss_that_nobody_reads_lookalike():
+    net, x, y = mlp(6, 3), torch.randn(16, 6), torch.randint(0, 3, (16,))
+    optimizer = optim.Adam(net.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        scores = net(x)
+        loss = F.cross_entropy(scores, y)  # noqa: F841
+        print((scores.argmax(1) == y).float().mean().item())

@@ -8,7 +8,7 @@
     loss = penalty(scores)                               # wrong: loss = loss + penalty(scores)
 
 Losses that are only printed, logged or compared are fine, and so is a loss that a model returns along with other
-things.
+things, or one of an evaluation at the end.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def find(facts: Facts) -> Iterator[Suspicion]:
     for name in sorted(LOSSES):
         for events in facts.by_name.get(name, {}).values():
             unused = [event for event in events if _is_unused(facts, event)]
-            if len(unused) < len(events):
-                continue
+            if len(unused) < len(events) or unused[-1] > facts.backwards[-1]:
+                continue  # an evaluation at the end may leave its loss alone
             yield Suspicion(
                 severity=LIKELY,
                 event=unused[0],

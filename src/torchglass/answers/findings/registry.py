@@ -49,6 +49,7 @@ NAMES = (
     "squared_mean",
     "padding_in_loss",
     "unrelated_noise",
+    "noise_level",
     "seeded_again",
     "shuffled_apart",
     "weights_of_classes",

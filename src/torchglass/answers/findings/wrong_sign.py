@@ -7,7 +7,7 @@ divergence of a variational autoencoder without the minus of its formula.
     kl = 0.5 * torch.sum(1 + logvar - mu ** 2 - logvar.exp())     # wrong: -0.5 * …
     loss = F.log_softmax(scores, 1)[range(n), y].mean()  # wrong: -F.log_softmax(…)…
 
-A negative loss is right against an adversary. It is only reported where nothing else is minimised in the program.
+A negative loss is right against an adversary: errors are only reported where nothing else is minimised in the program.
 """
 
 from __future__ import annotations
