@@ -75,7 +75,7 @@ _DTYPE = re.compile(r"→ .*?\b(bf16|f16|f32|f64|c64|c128)\[")
 
 @dataclass(slots=True)
 class _Line:
-    """A line and the events for which it stands."""
+    """A line, and the events that it shows."""
 
     depth: int
     text: str
@@ -232,7 +232,7 @@ def _nodes(root: OutlineNode) -> Iterator[OutlineNode]:
 
 
 def _text(tables: Tables, first: OutlineNode, last: OutlineNode) -> str:
-    """Return the text of a call, or of consecutive calls of which these are the first and the last."""
+    """Return the text of consecutive calls, given the first and the last; they may be one call."""
     callee = tables.callees[tables.callee[first.event]]
     if callee.kind != "module":
         return f"{callee.name}{first.detail}"

@@ -216,28 +216,26 @@ def raise_printed(error: BaseException) -> NoReturn:
 
 def watch_others() -> None:
     """Take our frames out of exceptions that are printed in threads, at exit and in finalisers, too."""
-    as_usual = threading.excepthook
-    as_ever = sys.unraisablehook
+    original_excepthook = threading.excepthook
+    original_unraisablehook = sys.unraisablehook
 
     def excepthook(args: Any) -> Any:
-        if args.exc_value is None:
-            return as_usual(args)
-        clean_tracebacks(args.exc_value)
-        cleaned = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread)
-        return as_usual(threading.ExceptHookArgs(cleaned))
+        error = args.exc_value
+        if error is None:
+            return original_excepthook(args)
+        clean_tracebacks(error)
+        cleaned = (args.exc_type, error, error.__traceback__, args.thread)
+        del error  # as in print_uncaught
+        return original_excepthook(threading.ExceptHookArgs(cleaned))
 
     def unraisablehook(args: Any) -> Any:
-        if args.exc_value is None:
-            return as_ever(args)
-        clean_tracebacks(args.exc_value)
-        cleaned = (
-            args.exc_type,
-            args.exc_value,
-            args.exc_value.__traceback__,
-            args.err_msg,
-            args.object,
-        )
-        return as_ever(type(args)(cleaned))
+        error = args.exc_value
+        if error is None:
+            return original_unraisablehook(args)
+        clean_tracebacks(error)
+        cleaned = (args.exc_type, error, error.__traceback__, args.err_msg, args.object)
+        del error
+        return original_unraisablehook(type(args)(cleaned))
 
     threading.excepthook = excepthook
     sys.unraisablehook = unraisablehook
@@ -273,9 +271,8 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
         code = trace.tb_frame.f_code
         if not code.co_filename.startswith(OUR_FOLDER):
             if kept and _is_copied(kept[-1].tb_frame, trace.tb_frame):
-                del kept[
-                    -1
-                ]  # this function called our handler, and C called a copy of the function
+                # The last function called our handler, and C called a copy of it, which is this one.
+                del kept[-1]
             kept.append(trace)
         elif code.co_filename == MODULE_CALL and _runs(trace.tb_next, "_call_impl"):
             kept += [_entry(place) for place in _places(_call_module)]
@@ -286,16 +283,14 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
     return _linked(kept)
 
 
-def _is_copied(asked: FrameType, frame: FrameType) -> bool:
+def _is_copied(caller: FrameType, called: FrameType) -> bool:
     """Return whether a function runs twice, the second time as our copy that skips the function modes."""
-    one = asked.f_code
-    two = frame.f_code
-    same = (one.co_filename, one.co_qualname) == (two.co_filename, two.co_qualname)
-    return (
-        same
-        and HANDOVER in one.co_names
-        and (one is not two or asked.f_globals is not frame.f_globals)
-    )
+    one = caller.f_code
+    two = called.f_code
+    if (one.co_filename, one.co_qualname) != (two.co_filename, two.co_qualname):
+        return False
+    is_same_function = one is two and caller.f_globals is called.f_globals
+    return HANDOVER in one.co_names and not is_same_function
 
 
 def _runs(trace: TracebackType | None, function: str) -> bool:
@@ -307,28 +302,34 @@ def _entry(place: Place) -> TracebackType:
 
 
 def _linked(entries: list[TracebackType]) -> TracebackType | None:
+    """Link the entries of a traceback, and return the first."""
     following: TracebackType | None = None
-    for each in reversed(entries):
-        each.tb_next = following
-        following = each
+    for entry in reversed(entries):
+        entry.tb_next = following
+        following = entry
     return following
 
 
-# Finds the lines of frames of torch and Python while they call another function.
+# ---------------------------------------------------------------- lines that Python would show
+
+# Without recording, a traceback has frames of torch and of ``runpy`` that do not run here, because other code of ours
+# runs in their place. To show them with the right lines, run the functions that they belong to once more, with harmless
+# functions in place of those that they call. One of these replacements reads the frame and line of its caller.
 
 
 def _places(call: Callable[[Callable[..., Any]], object]) -> list[Place]:
-    """Return the place from which ``call`` calls the function that it gets. Empty if it does not call it."""
+    """Return the places from which ``call`` calls the function that it gets. Empty if it does not call it."""
     found: list[Place] = []
 
-    def called(*_: Any, **__: Any) -> Any:
+    def note_caller(*_: Any, **__: Any) -> Any:
         frame = inspect.currentframe()
         if frame is not None and frame.f_back is not None:
-            found.append((frame.f_back, frame.f_back.f_lasti, frame.f_back.f_lineno))
+            caller = frame.f_back
+            found.append((caller, caller.f_lasti, caller.f_lineno))
         return _nothing()
 
     try:
-        call(called)
+        call(note_caller)
     except Exception:  # this version of torch or Python is different, so the line is missing
         return []
     return found
@@ -343,41 +344,49 @@ def _call_module(called: Callable[..., Any]) -> None:
 def _below_runpy(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback below the functions of ``runpy`` that find and run a module or a folder."""
     if trace is not None and trace.tb_frame.f_globals.get("__name__") == "__main__":
-        places = _places(_run_code)
+        call = _run_code
+    elif _runs(trace, "_get_main_module_details"):
+        call = _find_main_module
     else:
-        places = _places(
-            _asked_for_main if _runs(trace, "_get_main_module_details") else _asked_for_module
-        )
-    entries = [_entry(place) for place in places]
+        call = _find_named_module
+    entries = [_entry(place) for place in _places(call)]
     while trace is not None:
         entries.append(trace)
         trace = trace.tb_next
     return _linked(entries)
 
 
-def _asked_for_module(called: Callable[..., Any]) -> None:
+def _find_named_module(called: Callable[..., Any]) -> None:
+    """Run ``runpy`` up to where it looks for the module of ``python -m NAME``."""
     _run_module_as_main("", _get_module_details=called, _run_code=_nothing)
 
 
-def _asked_for_main(called: Callable[..., Any]) -> None:
+def _find_main_module(called: Callable[..., Any]) -> None:
+    """Run ``runpy`` up to where it looks for the ``__main__`` of a folder or archive."""
     _run_module_as_main("__main__", _get_main_module_details=called, _run_code=_nothing)
 
 
 def _run_code(called: Callable[..., Any]) -> None:
-    """Find two places: in the function of ``runpy`` that runs modules, and in the one that it calls for this."""
+    """Run ``runpy`` up to where it runs the code: a function that runs modules, and one that it calls for this."""
     _run_module_as_main("", _get_module_details=_nothing, _run_code=called)
-    FunctionType(runpy_parts._run_code.__code__, {"exec": called}, argdefs=(None,) * 5)(None, {})
+    run_code = FunctionType(runpy_parts._run_code.__code__, {"exec": called}, argdefs=(None,) * 5)
+    run_code(None, {})
 
 
 def _nothing(*_: Any) -> tuple[Any, ...]:
+    """Return what a search for a module returns: a name, a spec and code, all of them empty."""
     return "", SimpleNamespace(origin=""), None
 
 
-def _run_module_as_main(name: str, **names: Any) -> None:
-    """Call python's function of that name, with other functions in place of those that it calls."""
-    names["sys"] = SimpleNamespace(modules={"__main__": SimpleNamespace()}, argv=[""])
-    names["_Error"] = ZeroDivisionError
-    FunctionType(runpy_parts._run_module_as_main.__code__, names)(name, name != "__main__")
+def _run_module_as_main(name: str, **replaced: Any) -> None:
+    """Call the function of ``runpy`` with this name, with other functions in place of those that it calls."""
+    names = {
+        **replaced,
+        "sys": SimpleNamespace(modules={"__main__": SimpleNamespace()}, argv=[""]),
+        "_Error": ZeroDivisionError,
+    }
+    run_module_as_main = FunctionType(runpy_parts._run_module_as_main.__code__, names)
+    run_module_as_main(name, name != "__main__")
 
 
 def _say(text: str) -> None:

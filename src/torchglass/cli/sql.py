@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     # A name for the trace, because its database is closed with it.
     trace = loaded(options.bundle)
     cursor = trace._ask(options.query)
-    columns = [each[0] for each in cursor.description or ()]
+    columns = [name for name, *_ in cursor.description or ()]
     try:
         rows = cursor.fetchall()
     except sqlite3.Error as error:
@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json("sql", {"columns": columns, "rows": rows})
         return 0
-    for line in table_lines(columns, [[_word(value) for value in row] for row in rows]):
+    texts = [list(map(_word, row)) for row in rows]
+    for line in table_lines(columns, texts):
         print(line)
     return 0
 
@@ -53,13 +54,16 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterat
     """Yield a table of texts under the names of its columns."""
     from torchglass.views.text.words import cut, width_of
 
-    shown = [[cut(clean(text), WIDEST) for text in row] for row in [columns, *rows]]
-    widths = [max(width_of(row[at]) for row in shown) for at in range(len(columns))]
+    shown: list[list[str]] = []
+    for row in (columns, *rows):
+        shown.append([cut(clean(text), WIDEST) for text in row])
+    widths = [max(map(width_of, column)) for column in zip(*shown, strict=True)]
     for row in shown:
-        padded = [
-            text + " " * (width - width_of(text)) for text, width in zip(row, widths, strict=True)
-        ]
-        yield "  ".join(padded).rstrip()
+        line = ""
+        for text, width in zip(row, widths, strict=True):
+            padding = " " * (width - width_of(text))
+            line += f"{text}{padding}  "
+        yield line.rstrip()
 
 
 def _word(value: Any) -> str:

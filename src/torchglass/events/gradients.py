@@ -245,22 +245,30 @@ class _Reader:
                 self._by_storage.setdefault(leaf.value.storage, []).append(leaf)
 
     def read(self, event: Event) -> None:
-        if event.name in (BACKWARD, TENSOR_BACKWARD) and event.kind == "function":
+        if event.kind == "step":
+            self._read_step(event)
+        elif event.kind != "function":
+            return
+        elif event.name in (BACKWARD, TENSOR_BACKWARD):
             self._count_run(event)
-        elif event.name == ACCUMULATE and event.kind == "function":
+        elif event.name == ACCUMULATE:
             for parameter, gradient in zip(event.inputs, event.outputs, strict=False):
-                self._accumulate(self._leaf(parameter, event), gradient, False)
-        elif event.kind == "function" and event.name.endswith(OVERFLOW_CHECK):
+                leaf = self._leaf(parameter, event)
+                self._accumulate(leaf, gradient, in_step=False)
+        elif event.name.endswith(OVERFLOW_CHECK):
             measured = [value.stats for value in event.inputs if value.stats is not None]
-            self.gradients.skipped += any(stats.finite < stats.count for stats in measured)
-        elif event.kind == "step":
-            self.gradients.steps.append(event.name)
-            updates = {_output_index(value): value for value in event.outputs}
-            for number, (weight, gradient) in enumerate(_pairs(event.inputs)):
-                leaf = self._leaf(weight, event)
-                leaf.steps.append(Step(weight, gradient, updates.get(number)))
-                if event.phase == "backward" and gradient is not None:
-                    self._accumulate(leaf, gradient, True)
+            if any(stats.finite < stats.count for stats in measured):
+                self.gradients.skipped += 1
+
+    def _read_step(self, event: Event) -> None:
+        """Add the steps of all parameters of an optimizer."""
+        self.gradients.steps.append(event.name)
+        updates = {_output_index(value): value for value in event.outputs}
+        for number, (weight, gradient) in enumerate(_pairs(event.inputs)):
+            leaf = self._leaf(weight, event)
+            leaf.steps.append(Step(weight, gradient, updates.get(number)))
+            if event.phase == "backward" and gradient is not None:
+                self._accumulate(leaf, gradient, in_step=True)
 
     def _count_run(self, event: Event) -> None:
         if event.name == TENSOR_BACKWARD:
@@ -269,7 +277,8 @@ class _Reader:
             # This is autograd.backward inside Tensor.backward, which is counted already.
             return
         # A call inside backward is made by a checkpoint, and a call that failed has left no gradients.
-        self.gradients.runs += event.phase == "forward" and event.error is None
+        if event.phase == "forward" and event.error is None:
+            self.gradients.runs += 1
 
     def _accumulate(self, leaf: Leaf, gradient: Value, in_step: bool) -> None:
         """Add a gradient of a leaf.

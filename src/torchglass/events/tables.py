@@ -173,7 +173,7 @@ class Tables(StackColumns):
         )
 
     def values_of(self, form: int, first: int) -> tuple[Value, ...]:
-        """Return the values of a form, of which the first is at index ``first`` of ``io``."""
+        """Return the values of a form. They begin at index ``first`` of ``io``."""
         if form == NONE:
             return ()
         roles = self.forms[form].roles
@@ -352,7 +352,7 @@ class Tables(StackColumns):
 
 
 def _or_none(number: int) -> int | None:
-    """Return a number of a column; None if it is negative, which says that there is none."""
+    """Return a number of a column; None if it is negative, which marks a missing number."""
     if number < 0:
         return None
     return number

@@ -7,7 +7,7 @@ of fixed width (64-bit words in the machine's byte order). The other two have ro
     IDS       one for each thread   the inputs and outputs of events: one word for each value (number and metadata)
     VALUES    one                   VALUE_WORDS words for each value, in the order of the values' numbers
     ROWS      one                   rows, each written once and then referred to by its number
-    PASSING   one                   rows that may be dropped, of which a program makes ever more: argument forms, errors
+    PASSING   one                   rows that grow without end and may be dropped: argument forms, errors
     MEASURED  one                   the statistics of values: MEASURED_WORDS words, at the index of the value's number
     SKETCHED  one                   the fingerprints of values: SKETCHED_WORDS words, at the index of the value's number
     KEPT      one                   where copies of values are: KEPT_WORDS words, at the index of the value's number

@@ -197,7 +197,7 @@ class BackwardRow(NamedTuple):
 
 
 class RoundRow(NamedTuple):
-    """A record of a thread in the first round of an outer loop that it shows, where no stack tells the rounds apart."""
+    """A record of a thread in the first round of an outer loop that it shows, where all rounds have one stack."""
 
     record: int
     before: int

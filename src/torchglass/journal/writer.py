@@ -501,10 +501,13 @@ def _copy_rest(chunk: Chunk, old_buffer: Any, first: int, last: int, reached: in
     """
     width = WIDTHS[chunk.stream]
     begin = chunk.start + (first - chunk.first) * width
-    end = min(chunk.start + (last - chunk.first) * width, len(old_buffer), len(chunk.buffer))
+    end = chunk.start + (last - chunk.first) * width
+    end = min(end, len(old_buffer), len(chunk.buffer))
     for offset in range(begin, end - width + 1, width):
+        # The last word of an entry is written last, and is never 0.
         entry = bytes(old_buffer[offset : offset + width])
         is_written = any(entry[-8:])
-        if is_written and not any(chunk.buffer[offset + width - 8 : offset + width]):
+        is_copied = any(chunk.buffer[offset + width - 8 : offset + width])
+        if is_written and not is_copied:
             chunk.buffer[offset : offset + width] = entry
     return reached > first

@@ -91,7 +91,7 @@ class PythonCalls:
     def _begun_call(
         self, thread: int, frames: list[_Frame], running: PythonCall | None
     ) -> PythonCall:
-        """Return the call of the innermost frame, of which this is the first event."""
+        """Return the call of the innermost frame. This is the first event in it."""
         caller = None
         called_at = None
         if len(frames) > 1:

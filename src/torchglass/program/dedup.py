@@ -170,7 +170,7 @@ class DistinctEvents:
         return counts
 
     def looks(self) -> list[int]:
-        """Return by event a number that is equal for events of which views show the same."""
+        """Return by event a number that is equal for events that look the same in views."""
         places: dict[Location, int] = {}
         numbers: dict[Key, int] = {}
         by_sample: list[int] = []

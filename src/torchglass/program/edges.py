@@ -1,4 +1,4 @@
-"""Finds the iterations of which only a part was kept, so that views can leave them out.
+"""Finds the iterations that were kept only in part, so that views can leave them out.
 
 Where events were dropped, the kept ones end within an iteration, and begin again within another one::
 
@@ -108,7 +108,7 @@ def _last_iteration(tree: ProgramTree, events: Sequence[int]) -> Sequence[int]:
 
 
 def _first_iteration(tree: ProgramTree, events: Sequence[int]) -> Sequence[int]:
-    """Return the events of the first iteration, likewise. Calls that were open in the gap are not part of it."""
+    """Return the events of the first iteration by the same rule, without calls that were open in the gap."""
     if not events:
         return ()
     first_iteration: Sequence[int] = ()

@@ -65,7 +65,7 @@ class Foldable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Nested(Foldable):
-    """A tree of which only the structure matters, such as modules in modules."""
+    """A tree in which only the structure matters, such as modules in modules."""
 
     children: Mapping[int, Sequence[int]]
 

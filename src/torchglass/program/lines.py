@@ -295,7 +295,7 @@ class LineTree(Foldable):
         return -1
 
     def times_run(self, nodes: Sequence[int]) -> int | None:
-        """Return how often something ran in all, of which these are the nodes that were kept.
+        """Return how often the code of these nodes ran in all, with the events that were not kept.
 
         Return None if all were kept, or if the total is not known.
         """

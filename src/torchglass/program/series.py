@@ -20,7 +20,7 @@ from torchglass.events.types import Location, Stats, location_dict
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 12
-"""Characters of a sparkline: enough to see a trend, short enough to stand beside a line of code."""
+"""Characters of a sparkline: enough to see a trend, short enough to fit beside a line of code."""
 NOT_FINITE = "·"
 """The bar where no number is finite."""
 VALUE = "value"

@@ -50,7 +50,7 @@ def definition(source: ControlFlow, use: Statement, name: str) -> Statement | No
 
 
 def runs_as_often(source: ControlFlow, assignment: Statement, use: Statement) -> bool:
-    """Return whether ``use`` runs whenever ``assignment`` did: no branch and no early exit lies between them."""
+    """Return whether ``use`` runs whenever ``assignment`` did: there is no branch and no early exit between them."""
     caught = may_be_left(source, use)
     while use.suite != assignment.suite:
         use = source.all[use.parent]

@@ -185,7 +185,7 @@ class ControlFlow(Statements):
         return functions
 
     def _is_unconditional(self, statement: Statement) -> bool:
-        """Return whether a statement stands in its function's body, or there in a ``with`` that swallows no error."""
+        """Return whether a statement is in its function's body, or there in a ``with`` that swallows no error."""
         while statement.parent != statement.function:
             statement = self.all[statement.parent]
             if not isinstance(statement.node, ast.With) or may_swallow(statement.node):

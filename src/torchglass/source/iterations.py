@@ -1,6 +1,6 @@
 """Decide how one place of a function can have run after another: in the same iteration, a later one, or another call.
 
-A recording knows in which order places ran, but not where an iteration began. The source tells that::
+A recording knows in which order places ran, but not where an iteration began. The source shows that::
 
     def train(loader):
         for x in loader:
@@ -9,7 +9,7 @@ A recording knows in which order places ran, but not where an iteration began. T
             log(y)
 
 After ``model(x)``, ``log(y)`` can run in the same iteration. After ``log(y)``, ``model(x)`` can only run in the next
-one. After ``len(loader)`` behind the loop, ``model(x)`` can only run in another call of ``train``.
+one. After ``len(loader)``, which follows the loop, ``model(x)`` can only run in another call of ``train``.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _reaches(earlier: Place, later: Place) -> bool:
 
 
 def _is_loop_body(loop: Statement, statement: Statement) -> bool:
-    """Return whether a statement stands in the body of the loop that contains it, not in its ``else``."""
+    """Return whether a statement is in the body of the loop that contains it, not in its ``else``."""
     return isinstance(loop.node, LOOPS) and statement.suite.name == "body"
 
 

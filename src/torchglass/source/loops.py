@@ -44,9 +44,9 @@ class Loops:
     def place(self, where: Span, callee: str = "", stores: bool = False) -> Place | None:
         """Return the place of an instruction, or None if it is uncertain.
 
-        Several instructions of a ``for``, a ``with`` or ``x[0] += 1`` have the same range. They are told apart by
-        ``callee``, the name of the function that the instruction called, and by ``stores``, which is true if it sets an
-        item or may do so. The instruction that tests a condition has the range of the whole statement, such as the
+        Several instructions of a ``for``, a ``with`` or ``x[0] += 1`` have the same range. They differ in ``callee``,
+        the name of the function that the instruction called, and in ``stores``, which is true if it sets an item or
+        may do so. The instruction that tests a condition has the range of the whole statement, such as the
         ``if``. In generators and coroutines every place is uncertain, since other code runs while they wait.
         """
         statement = self.source.at(where.line, where.col)
@@ -165,46 +165,32 @@ def _place_of_part(place: Place, part: str, generator: Place | None) -> Place:
     """
     if not part:
         return place
-    node = place.node
-    loops = place.loops
-    parts = place.parts
-    if part == "before" and isinstance(node, FOR):
-        loops = loops[:-1]
-        parts = parts[:-1]
-        return replace(
-            place,
-            order=place.before,
-            loops=loops,
-            parts=parts,
-            is_head=False,
-            always=False,
-            successions={},
-        )
+    # The other instructions of a node do not count as running in every iteration.
+    other = replace(place, always=False, successions={})
     if part == "before":
-        return replace(place, order=place.before, always=False, successions={})
-    if part == "next" and place.loop is not None:
-        loops = (*loops, place.loop)
-        parts = (*parts, (node, "iteration"))
-        return replace(
-            place,
-            order=place.before + 1,
-            loops=loops,
-            parts=parts,
-            is_head=True,
-            always=False,
-            successions={},
-        )
-    if part == "test" and place.loop is not None:
-        loops = (*loops, place.loop)
-        parts = (*parts, (node, "iteration"))
-        return replace(
-            place, order=place.tested, loops=loops, parts=parts, always=False, successions={}
-        )
-    if part in ("after", "store"):
-        return replace(
-            place, order=place.after, is_exit=part == "after", always=False, successions={}
-        )
-    if generator is not None and generator.loop is not None:
-        loops = (*loops, generator.loop)
-        parts = (*parts, (generator.node, "iteration"))
-    return replace(place, loops=loops, parts=parts, always=False, successions={})
+        other.order = place.before
+        if isinstance(place.node, FOR):
+            # The iterator is made outside the loop.
+            other.loops = place.loops[:-1]
+            other.parts = place.parts[:-1]
+            other.is_head = False
+    elif part == "next" and place.loop is not None:
+        other.order = place.before + 1
+        other.is_head = True
+        _move_into_loop(other, place)
+    elif part == "test" and place.loop is not None:
+        other.order = place.tested
+        _move_into_loop(other, place)
+    elif part in ("after", "store"):
+        other.order = place.after
+        other.is_exit = part == "after"
+    elif generator is not None:
+        _move_into_loop(other, generator)
+    return other
+
+
+def _move_into_loop(place: Place, comprehension: Place) -> None:
+    """Move a place into the loop of a comprehension, which is given by its own place."""
+    if comprehension.loop is not None:
+        place.loops = (*place.loops, comprehension.loop)
+        place.parts = (*place.parts, (comprehension.node, "iteration"))

@@ -42,14 +42,17 @@ class Span(NamedTuple):
 
 def outermost(ranges: Iterable[Span]) -> list[Span]:
     """Return the ranges that lie in no other one, in the order of the text."""
-    in_order = sorted(
-        set(ranges), key=lambda span: (span.line, span.col, -span.end_line, -span.end_col)
-    )
+    in_order = sorted(set(ranges), key=_by_start)
     outer_ranges: list[Span] = []
     for span in in_order:
         if not outer_ranges or span.end > outer_ranges[-1].end:
             outer_ranges.append(span)
     return outer_ranges
+
+
+def _by_start(span: Span) -> tuple[int, int, int, int]:
+    """Return a key that sorts ranges by their start, and of those with one start the longest first."""
+    return (span.line, span.col, -span.end_line, -span.end_col)
 
 
 class Spans:
@@ -90,7 +93,7 @@ class Statement:
     last_line: int
     """The last line of its head."""
     parent: int
-    """The number of the statement that contains it; -1 if it stands in the module itself."""
+    """The number of the statement that contains it; -1 if that is the module itself."""
     suite: Suite
     function: int
     """The number of the innermost ``def`` around it; -1 if there is none."""
@@ -148,11 +151,11 @@ class Statements:
         return excerpt(self.lines, node, node)
 
     def range(self, node: ast.expr | ast.stmt) -> Span:
+        """Return the range of a node, with columns in characters."""
         end_line = node.end_lineno or node.lineno
-        return Span(
-            node.lineno, end_line, self._column(node.lineno, node.col_offset),
-            self._column(end_line, node.end_col_offset or 0),
-        )  # fmt: skip
+        col = self._column(node.lineno, node.col_offset)
+        end_col = self._column(end_line, node.end_col_offset or 0)
+        return Span(node.lineno, end_line, col, end_col)
 
     def ranges(self, node: ast.expr | ast.stmt) -> tuple[Span, ...]:
         """Return the ranges that recorded instructions of this node may have.
@@ -163,18 +166,14 @@ class Statements:
         own = self.range(node)
         in_bytes = own._replace(col=node.col_offset, end_col=node.end_col_offset or 0)
         ranges = [own, in_bytes]
+        method = node
         if isinstance(node, ast.Call):
             method = node.func
-        else:
-            method = node
-        if (
-            isinstance(method, ast.Attribute)
-            and own.line != own.end_line
-            and method.end_lineno != own.line
-        ):
+        if isinstance(method, ast.Attribute) and own.line != own.end_line:
             line = method.end_lineno or own.line
-            name_col = self._column(line, method.end_col_offset or 0) - len(method.attr)
-            ranges.append(own._replace(line=line, col=name_col))
+            if line != own.line:
+                name_col = self._column(line, method.end_col_offset or 0) - len(method.attr)
+                ranges.append(own._replace(line=line, col=name_col))
         return tuple(ranges)
 
     def node_at(self, statement: Statement, where: Span) -> ast.expr | None:
@@ -221,62 +220,71 @@ class Statements:
     def _number_statements(self) -> None:
         """Number all statements depth first, with an explicit stack, because programs may be nested deeply."""
         module = Suite(-1, "body", 0)
-        waiting = [(node, -1, module, -1) for node in reversed(self.tree.body)]
+        waiting = [_Unnumbered(node, module, function=-1) for node in reversed(self.tree.body)]
         while waiting:
-            node, parent, suite, function = waiting.pop()
-            number = len(self.all)
-            self.all.append(self._statement(number, node, parent, suite, function))
-            suite_numbers = self.suites.setdefault(suite, [])
-            self.all[number].place = len(suite_numbers)
-            suite_numbers.append(number)
+            node, suite, function = waiting.pop()
+            statement = self._statement(node, suite, function)
+            self.all.append(statement)
+            self.suites.setdefault(suite, []).append(statement.number)
             if isinstance(node, Function):
-                inner_function = number
-            else:
-                inner_function = function
-            for name, index, body in reversed(list(_suites(node))):
-                inner_suite = Suite(number, name, index)
-                waiting += [
-                    (child, number, inner_suite, inner_function) for child in reversed(body)
-                ]
+                function = statement.number
+            for block in reversed(list(_blocks(node))):
+                inner = Suite(statement.number, block.name, block.part)
+                for child in reversed(block.statements):
+                    waiting.append(_Unnumbered(child, inner, function))
 
-    def _statement(
-        self, number: int, node: ast.stmt, parent: int, suite: Suite, function: int
-    ) -> Statement:
-        line = _first_line(node)
+    def _statement(self, node: ast.stmt, suite: Suite, function: int) -> Statement:
+        """Return the next statement."""
         own = self.range(node)
-        first_children = [body[0] for _, _, body in _suites(node)]
         last_line = own.end_line
-        if first_children:
-            body_line = min(_first_line(child) for child in first_children)
-            last_line = max(node.lineno, body_line - 1)
-        if line == node.lineno:
-            start = (line, own.col)
-        else:
-            start = (line, 0)
+        first_lines = [_first_line(block.statements[0]) for block in _blocks(node)]
+        if first_lines:
+            last_line = max(node.lineno, min(first_lines) - 1)
+        start = own.start
+        first_line = _first_line(node)
+        if first_line != node.lineno:
+            start = (first_line, 0)
         return Statement(
-            number,
-            node,
-            start,
-            (own.end_line, own.end_col),
-            node.lineno,
-            last_line,
-            parent,
-            suite,
-            function,
+            number=len(self.all),
+            node=node,
+            start=start,
+            end=own.end,
+            first_line=node.lineno,
+            last_line=last_line,
+            parent=suite.owner,
+            suite=suite,
+            function=function,
+            place=len(self.suites.get(suite, ())),
         )
 
 
-def _suites(node: ast.stmt) -> Iterator[tuple[str, int, list[ast.stmt]]]:
-    """Yield the name, index and statements of each block of a compound statement; see ``Suite``."""
+class _Unnumbered(NamedTuple):
+    """A statement that is still to be numbered."""
+
+    node: ast.stmt
+    suite: Suite
+    function: int
+
+
+class _Block(NamedTuple):
+    """One block of a compound statement; the first two fields are those of ``Suite``."""
+
+    name: str
+    part: int
+    statements: list[ast.stmt]
+
+
+def _blocks(node: ast.stmt) -> Iterator[_Block]:
+    """Yield the blocks of a compound statement, in the order of the text."""
     for name in _BLOCK_FIELDS:
         block = getattr(node, name, None)
         if not block or not isinstance(block, list):
             continue
         if name in ("handlers", "cases"):
             for index, part in enumerate(block):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-                yield name, index, part.body  # pyright: ignore[reportUnknownMemberType]
+                yield _Block(name, index, part.body)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         else:
-            yield name, 0, block
+            yield _Block(name, 0, block)
 
 
 def _first_line(node: ast.stmt) -> int:

@@ -41,7 +41,7 @@ def launched() -> Launch | None:
 
 
 def in_job() -> bool:
-    """Return whether a launcher started several processes, of which none may fail because of torchglass."""
+    """Return whether a launcher started several processes. None of them may fail because of torchglass."""
     return launched() is not None or ("RANK" in os.environ and _number("WORLD_SIZE") > 1)
 
 

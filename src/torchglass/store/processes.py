@@ -36,17 +36,17 @@ def threads_of(parts: Sequence[Tables], folders: Sequence[str]) -> list[str]:
     names: list[str] = []
     for part, rank in zip(parts, ranks, strict=True):
         for thread in part.threads:
-            words: list[str] = []
-            if are_several_ranks:
-                words.append(f"rank {rank}")
-            if thread != MAIN or not are_several_ranks:
-                words.append(thread)
-            if thread == MAIN and ", ".join(words) in names:
+            name = thread
+            if are_several_ranks and thread == MAIN:
+                name = f"rank {rank}"
+            elif are_several_ranks:
+                name = f"rank {rank}, {thread}"
+            if thread == MAIN and name in names:
                 # It is the main thread of another process.
-                if not are_several_ranks:
-                    words.clear()
-                words.append(f"process {part.process}")
-            names.append(", ".join(words))
+                name = f"process {part.process}"
+                if are_several_ranks:
+                    name = f"rank {rank}, process {part.process}"
+            names.append(name)
     return names
 
 
@@ -57,13 +57,24 @@ def merge_failures(whole: Tables, parts: Sequence[Tables]) -> None:
     launcher only reports that a rank has failed, and ends the other ranks.
     """
     failed = [part for part in parts if part.left_by]
-    if len(failed) > 1 and failed[0].left_by[0].startswith(_LAUNCHER_ERROR):
-        cause = min(failed[1:], key=lambda part: part.started_at + part.duration_ns / 1e9)
-        failed.sort(key=lambda part: part is not cause)
-    whole.left_by = tuple(text for part in failed for text in part.left_by)
-    if failed:
-        whole.left_process = failed[0].process
-        whole.raised_at = failed[0].raised_at
+    if not failed:
+        whole.left_by = ()
+        return
+    cause = failed[0]
+    if len(failed) > 1 and cause.left_by[0].startswith(_LAUNCHER_ERROR):
+        cause = min(failed[1:], key=_ended_at)
+    others = [part for part in failed if part is not cause]
+    exceptions: list[str] = []
+    for part in (cause, *others):
+        exceptions += part.left_by
+    whole.left_by = tuple(exceptions)
+    whole.left_process = cause.process
+    whole.raised_at = cause.raised_at
+
+
+def _ended_at(part: Tables) -> float:
+    """Return when a process ended, in seconds."""
+    return part.started_at + part.duration_ns / 1e9
 
 
 def notes_of(notes: Sequence[str], variables: set[str]) -> list[str]:

@@ -25,17 +25,18 @@ def save(tables: Tables, path: Path | str, tensors: Tensors = ()) -> None:
     bundle = make_bundle(path)
     try:
         part = Part(bundle, bundle.new_part(), report=lambda _: None)
-        there: dict[tuple[int, int, int, int], SavedTensor | None] = {}
+        copies: dict[tuple[int, int, int, int], SavedTensor | None] = {}
+        """By the place of the bytes where they were saved before, the row of their copy."""
         for row, content in tensors:
             place = (row.part, row.shard, row.offset, row.length)
-            known = None
+            copy = None
             if row.length:
-                known = there.get(place)
+                copy = copies.get(place)
             row = replace(row, length=memoryview(content).nbytes, part=0)
-            if known is None:
-                there[place] = part.copy_tensor(row, content)
+            if copy is None:
+                copies[place] = part.copy_tensor(row, content)
             else:
-                part.shards.share(row, known)
+                part.shards.share(row, copy)
         part.finish_tables(tables)
         if part.problem is not None:
             raise BundleError(f"{part.problem}; nothing was kept there")

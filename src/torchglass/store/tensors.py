@@ -12,8 +12,9 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
-from torchglass.events.schema import Meta, SavedTensor
+from torchglass.events.schema import NONE, Meta, SavedTensor
 from torchglass.events.tables import Tables
 from torchglass.events.types import is_contiguous
 from torchglass.settle.copies import StoredCopy
@@ -76,20 +77,22 @@ def existing_tensors(part: Path, tensors: Iterable[SavedTensor]) -> list[SavedTe
 
 def check_view(saved: SavedTensor) -> None:
     """Check that a tensor lies within the bytes of its row."""
-    if saved.offset < HEADER or saved.offset + saved.length >= 1 << 62:
+    if saved.offset < HEADER or saved.offset + saved.length >= MOST_BYTES:
         raise Unsound(f"the saved tensor {saved.id} begins at an impossible place")
     if len(saved.shape) > MOST_DIMENSIONS:
         raise Unsound(f"the saved tensor {saved.id} has {len(saved.shape):,} dimensions")
-    item = ITEM_SIZES.get(saved.dtype)
-    if prod(max(size, 1) for size in saved.shape) * (item or 1) >= MOST_BYTES:
+    item_size = ITEM_SIZES.get(saved.dtype)
+    if prod(max(size, 1) for size in saved.shape) * (item_size or 1) >= MOST_BYTES:
         raise Unsound(f"the saved tensor {saved.id} has a dimension of an impossible size")
-    if item is None:
+    if item_size is None:
         return
     needed = 0
     if 0 not in saved.shape:
-        steps = zip(saved.shape, strides_of(saved), strict=True)
-        needed = saved.storage_offset + sum((size - 1) * step for size, step in steps) + 1
-    if needed * item > saved.length:
+        last = saved.storage_offset
+        for size, stride in zip(saved.shape, strides_of(saved), strict=True):
+            last += (size - 1) * stride
+        needed = last + 1
+    if needed * item_size > saved.length:
         raise Unsound(f"the saved tensor {saved.id} is larger than its bytes")
 
 
@@ -116,28 +119,29 @@ class Maps:
         """Return the tensor of one row, with its bytes."""
         path = part / shard_name(saved.shard)
         end = saved.offset + saved.length
-        whole = self._maps.get(path)
-        if whole is None or len(whole) < end:  # not mapped yet, or the shard has grown since
+        shard = self._maps.get(path)
+        if shard is None or len(shard) < end:  # not mapped yet, or the shard has grown since
             with reading(path, self._bundle):
-                whole = self._maps[path] = _mapped(path, os.path.lexists(part / DONE))
-                if len(whole) < end:
+                shard = _mapped(path, is_finished=os.path.lexists(part / DONE))
+                self._maps[path] = shard
+                if len(shard) < end:
                     raise Unsound("it is shorter than its tensors")
-        return content_in(whole, saved)
+        return content_in(shard, saved)
 
 
-def content_in(whole: memoryview, saved: SavedTensor) -> Content:
+def content_in(shard: memoryview, saved: SavedTensor) -> Content:
     """Return the tensor of one row, given all bytes of its shard."""
-    data = whole[saved.offset : saved.offset + saved.length]
+    data = shard[saved.offset : saved.offset + saved.length]
     return Content(data, saved.dtype, saved.shape, strides_of(saved), saved.storage_offset)
 
 
-def _mapped(path: Path, finished: bool) -> memoryview:
+def _mapped(path: Path, is_finished: bool) -> memoryview:
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_size < HEADER:
             raise Unsound("it is not a shard")
-        if finished:
+        if is_finished:
             check_header(file, status.st_size)
         return memoryview(mmap.mmap(file, status.st_size, access=mmap.ACCESS_COPY))
     finally:
@@ -180,50 +184,55 @@ def saved_rows(
     If ``present`` is given, return only the rows of these values.
     """
     rows: list[SavedTensor] = []
-    known: dict[int, tuple[Meta, int, int]] = {}
+    layouts: dict[int, _MemoryLayout | None] = {}
     """Keyed by the row of the metadata, which many values share."""
-    metas = tables.value_meta
-    number = first
     for value, shard, offset, length, begin in kept:
-        meta, item, size = known.get(metas[value]) or known.setdefault(
-            metas[value], _looked_at(tables.metas[metas[value]])
-        )
-        if (
-            not item
-            or meta.shape is None
-            or begin % item
-            or (present is not None and value not in present)
-        ):
+        if present is not None and value not in present:
             continue
-        if length == size and not begin:
+        meta = tables.value_meta[value]
+        if meta not in layouts:
+            layouts[meta] = _memory_layout(tables.metas[meta])
+        layout = layouts[meta]
+        if layout is None or begin % layout.item_size:
+            continue
+        stride = layout.stride
+        if length == layout.contiguous_size and not begin:
             stride = None
-        else:
-            stride = meta.stride
-        rows.append(
-            SavedTensor(
-                number,
-                "",
-                value,
-                -1,
-                shard,
-                offset,
-                length,
-                meta.dtype,
-                meta.shape,
-                stride,
-                begin // item,
-            )
+        row = SavedTensor(
+            id=first + len(rows),
+            name="",
+            value=value,
+            event=NONE,
+            shard=shard,
+            offset=offset,
+            length=length,
+            dtype=layout.dtype,
+            shape=layout.shape,
+            stride=stride,
+            storage_offset=begin // layout.item_size,
         )
-        number += 1
+        rows.append(row)
     return rows
 
 
-def _looked_at(meta: Meta) -> tuple[Meta, int, int]:
-    """Return the metadata, the bytes of one element, and the bytes of the whole tensor.
+class _MemoryLayout(NamedTuple):
+    """How tensors with the same metadata are stored."""
 
-    The bytes of one element are 0 if they are unknown. The bytes of the whole tensor are -1 if it is not contiguous.
-    """
-    item = ITEM_SIZES.get(meta.dtype)
-    if item is None or meta.shape is None or len(meta.shape) > MOST_DIMENSIONS:
-        return meta, 0, -1
-    return meta, item, prod(meta.shape) * item if is_contiguous(meta.shape, meta.stride) else -1
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...] | None
+    item_size: int
+    """The bytes of one element."""
+    contiguous_size: int
+    """The bytes of the whole tensor; -1 if it is not contiguous."""
+
+
+def _memory_layout(meta: Meta) -> _MemoryLayout | None:
+    """Return the layout of tensors with some metadata; None if it is not known."""
+    item_size = ITEM_SIZES.get(meta.dtype)
+    if item_size is None or meta.shape is None or len(meta.shape) > MOST_DIMENSIONS:
+        return None
+    contiguous_size = -1
+    if is_contiguous(meta.shape, meta.stride):
+        contiguous_size = prod(meta.shape) * item_size
+    return _MemoryLayout(meta.dtype, meta.shape, meta.stride, item_size, contiguous_size)

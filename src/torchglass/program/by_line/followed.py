@@ -21,7 +21,7 @@ from torchglass.program.recorded import Recorded
 
 _OWNERS = ("self", "cls")
 _OBJECT_PREFIX = "<"
-"""Begins the text of functions, modules and other objects, of which only the type is known."""
+"""Begins the text of functions, modules and other objects. Only their type is recorded."""
 
 
 def note_variables(file: str, trace: Recorded, lines: FileNotes) -> None:

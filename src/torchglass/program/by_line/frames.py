@@ -9,7 +9,7 @@ loop, and all calls from one place, have the same frame, so there are few of the
     def encode(x):                          2        -1        line 3
         return x.exp()      # line 5        3        2         line 5
 
-A *step* is an event that a line of the program made; see ``_StepReader`` for those that are none.
+A *step* is an event that a line of the program made; ``_StepReader`` says which events are no steps.
 """
 
 from __future__ import annotations

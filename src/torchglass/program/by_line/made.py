@@ -21,7 +21,7 @@ _COMPARISONS = frozenset("< <= > >= == !=".split())
 _OPERATORS = frozenset(
     f"Tensor.{name}" for name in "__getitem__ __setitem__ lt le gt ge eq ne".split()
 )
-"""Operators of which one place may have several, as in ``x[0] += 1`` and ``0 < x < 3``."""
+"""Operators that may come several times at one place, as in ``x[0] += 1`` and ``0 < x < 3``."""
 
 
 def made_by(frame: Frame) -> list[AlikeSteps]:

@@ -29,7 +29,7 @@ class Ran:
             if source is not None:
                 self.parsed[file] = source
         self.changed = _leave_out_changed(self.frames, self.parsed)
-        """The files of which at least one line has changed since it ran."""
+        """The files in which at least one line has changed since it ran."""
         self.settled = SettledFrames(self.frames, self.parsed)
         self.program_counts: StatementCounts | None = None
         """The counts of the program tree; None if ``only`` selects some steps, because the tree counts all."""

@@ -60,7 +60,13 @@ class SettledFrames:
     by caller until the end, because a function may return something else to each.
 
     To read this class, begin with ``_settle``, which is called once for each frame. The public methods answer what
-    ``notes.py`` asks afterwards, and what ``_settle`` asks about frames that are settled already.
+    ``notes.py`` asks afterwards, and what ``_settle`` asks about frames that are settled already. What a statement
+    gave to one of its slots is looked for in this order:
+
+    1. ``_from_store``: a write of ``x[i] = y`` that was recorded at the target;
+    2. ``_from_nodes``: the frames at the expressions that the value comes from;
+    3. ``_from_name``, for ``return x``: what the assignment of ``x`` gave;
+    4. ``_from_module``, for the only ``return`` of a ``forward``: what the call of the module gave.
     """
 
     def __init__(self, frames: list[Frame], sources: Mapping[str, ControlFlow]) -> None:
