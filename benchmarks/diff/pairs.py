@@ -18,6 +18,8 @@ import gpt2
 import library_models
 import llama
 import recipes
+import refactored
+import refactored_training
 import reported
 import reported_signals
 import reported_training
@@ -321,6 +323,8 @@ _FILES = {
     **dict.fromkeys(library_models.FAMILIES, "library_models"),
     **dict.fromkeys(signals.FAMILIES, "signals"),
     **dict.fromkeys(rewritten_training.FAMILIES, "rewritten_training"),
+    **dict.fromkeys(refactored.FAMILIES, "refactored"),
+    **dict.fromkeys((name.split()[0] for name in refactored_training.FAMILIES), "refactored_training"),
 }
 _PARAMETERS = {"decoder bias not loaded": "bias", "bias of the merged adapter not scaled": "base.bias"}
 
@@ -356,7 +360,11 @@ def _later_sets() -> list[Pair]:
     learnt from it (docs/diff.md).
     """
     found: list[Pair] = []
-    for module in (serving, generators, recipes, rewritten, library_models, signals, rewritten_training):
+    sets = (
+        serving, generators, recipes, rewritten, library_models, signals, rewritten_training, refactored,
+        refactored_training,
+    )  # fmt: skip
+    for module in sets:
         for family, (a, b, mistakes, dtypes) in module.FAMILIES.items():
             for mistake in mistakes:
                 in_half = mistake == "+half"

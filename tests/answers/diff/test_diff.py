@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchglass as tg
+from torchglass.answers.diff.regions import Reach
+from torchglass.answers.diff.side import EXACT, RunSide
 from torchglass.cli import main
 
 
@@ -376,3 +378,63 @@ def test_a_line_of_a_helper_names_the_line_that_called_it() -> None:
     assert place.caller is not None
     assert place.caller.line == run("none").__code__.co_firstlineno + 2
     assert f"← {place.caller.line}" in str(found)
+
+
+def test_the_line_of_a_setting_that_differs_comes_first() -> None:
+    """The region has other lines, too, that are only another way to compute the same."""
+
+    def multiplied(slope: float, y: Tensor, w: Tensor) -> Tensor:
+        left = 1 + y[:, :8].exp()
+        right = F.leaky_relu(y[:, :8], negative_slope=slope)
+        return F.linear(left * right, w)
+
+    def added(slope: float, y: Tensor, w: Tensor) -> Tensor:
+        left = y.exp()
+        right = F.leaky_relu(y, negative_slope=slope)
+        return F.linear((right + left * right)[:, :8], w)
+
+    w = torch.randn(5, 8)
+    assert recorded(multiplied, 0.2, X, w).diff(recorded(added, 0.2, X, w)).equal
+    found = recorded(multiplied, 0.2, X, w).diff(recorded(added, 0.01, X, w))
+    assert found.first is not None
+    assert [each.name for each in found.first.suspects] == ["negative_slope"]
+    location = found.first.a[0].location
+    assert location is not None
+    assert location.line == line_of("right = F.leaky_relu(")
+
+
+def test_a_line_that_only_moves_numbers_is_shown() -> None:
+    """An image is cut into patches, once with rows and columns exchanged."""
+    image, kernel = torch.randn(1, 1, 8, 8), torch.randn(5, 1, 4, 4)
+
+    def convolved() -> Tensor:
+        return F.conv2d(image, kernel, stride=4).flatten(2).mT.tanh()
+
+    def cut(order: tuple[int, ...]) -> Tensor:
+        patches = image.view(2, 4, 2, 4).permute(order).reshape(1, 4, 16)
+        return torch.tanh(patches @ kernel.view(5, 16).T)
+
+    assert recorded(convolved).diff(recorded(cut, (0, 2, 1, 3))).equal
+    found = recorded(convolved).diff(recorded(cut, (0, 2, 3, 1)))
+    assert found.first is not None
+    assert line_of("patches = image.view(") in [each.location.line for each in found.first.b if each.location]
+
+
+def test_sizes_and_indices_are_no_settings() -> None:
+    def halves(cut: int, y: Tensor) -> Tensor:
+        return torch.cat([y[:, :cut].sin(), y[:, cut:].cos()], 1)
+
+    found = recorded(halves, 4, X).diff(recorded(halves, 6, X))
+    assert found.first is not None
+    assert [each for each in found.first.suspects if each.kind == "setting"] == []
+
+
+def test_a_counter_of_steps_is_no_first_difference() -> None:
+    """The library counts the batches that it has seen. A port does not, which matters only if nothing else differs."""
+    layer, x = nn.BatchNorm1d(6), torch.randn(8, 6)
+    side = RunSide(recorded(lambda: layer(x).tanh() * 2)._tables)
+    (counter,) = [each.number for each in side.ends() if each.bits == EXACT]
+    result = side.things[-1].number
+    others = {each.number for each in side.things} - {counter, result}
+    assert Reach(side, others, set(), set()).frontier() == [result]
+    assert Reach(side, others | {result}, set(), set()).frontier() == [counter]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -255,3 +257,125 @@ def test_layers_whose_results_all_have_the_same_norm():
     found = a.diff(recorded(lambda: normed(x, layers, is_eps_wrong=True)))
     assert found.first is not None
     assert "eps" in [each.name for each in found.first.suspects]
+
+
+def test_one_program_maximises_what_the_other_minimises():
+    torch.manual_seed(0)
+    net, x, y = nn.Linear(12, 5), torch.randn(10, 12), torch.arange(10) % 5
+    start = {name: each.clone() for name, each in net.state_dict().items()}
+
+    def trained(sign, maximize, smoothing=0.0):
+        net.load_state_dict(start)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, maximize=maximize)
+        optimizer.zero_grad()
+        if sign > 0:
+            loss = F.cross_entropy(net(x), y, label_smoothing=smoothing)
+        else:
+            loss = F.log_softmax(net(x), -1).gather(1, y[:, None]).mean()
+        loss.backward()
+        optimizer.step()
+
+    smaller = recorded(lambda: trained(1, False))
+    assert smaller.diff(recorded(lambda: trained(-1, True))).equal
+    assert not smaller.diff(recorded(lambda: trained(1, True))).equal
+    assert not recorded(lambda: trained(1, False, 0.1)).diff(recorded(lambda: trained(-1, True))).equal
+
+
+def test_two_ranks_that_average_their_gradients_are_one_with_the_whole_batch():
+    torch.manual_seed(0)
+    first = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    start = {name: each.clone() for name, each in first.state_dict().items()}
+    batches = [(torch.randn(8, 6), torch.randn(8, 3)) for _ in range(2)]
+
+    def alone():
+        first.load_state_dict(start)
+        optimizer = torch.optim.SGD(first.parameters(), lr=0.1, momentum=0.9)
+        for x, y in batches:
+            optimizer.zero_grad()
+            F.mse_loss(first(x), y).backward()
+            optimizer.step()
+
+    def in_two(by=2):
+        first.load_state_dict(start)
+        second = copy.deepcopy(first)
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in (first, second)]
+        for x, y in batches:
+            for rank, half in ((first, slice(0, 4)), (second, slice(4, 8))):
+                rank.zero_grad()
+                F.mse_loss(rank(x[half]), y[half]).backward()
+            for p, q in zip(first.parameters(), second.parameters(), strict=True):
+                mean = (p.grad + q.grad) / by
+                p.grad.copy_(mean)
+                q.grad.copy_(mean)
+            for optimizer in optimizers:
+                optimizer.step()
+
+    one = recorded(alone)
+    assert one.diff(recorded(in_two)).equal
+    assert not one.diff(recorded(lambda: in_two(by=1))).equal
+
+
+def test_a_batch_in_another_order_in_half_precision():
+    torch.manual_seed(0)
+    table, net = nn.Embedding(30, 16).bfloat16(), nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 7))
+    net = net.bfloat16()
+    ids = torch.randint(0, 30, (4, 6))
+    turned = ids.flip(0)
+
+    def run(tokens):
+        return net(table(tokens))
+
+    assert recorded(lambda: run(ids)).diff(recorded(lambda: run(turned))).equal
+    net[0].weight.data *= 1.5
+    found = recorded(lambda: run(turned))
+    net[0].weight.data /= 1.5
+    assert not recorded(lambda: run(ids)).diff(found).equal
+
+
+def test_a_gradient_with_a_penalty_is_more_than_one_without():
+    """All that one run computes agrees, but the other one adds to its gradients."""
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(6, 8), nn.Softplus(), nn.Linear(8, 1)), torch.randn(5, 6)
+
+    def gradients(weight):
+        net.zero_grad()
+        points = x.clone().requires_grad_()
+        loss = net(points).mean()
+        (slope,) = torch.autograd.grad(loss, points, create_graph=True)
+        if weight:
+            loss = loss + weight * slope.square().sum()
+        loss.backward()
+
+    with_penalty = recorded(lambda: gradients(0.5))
+    assert not with_penalty.diff(recorded(lambda: gradients(0.0))).equal
+    assert not recorded(lambda: gradients(0.0)).diff(with_penalty).equal
+    assert with_penalty.diff(recorded(lambda: gradients(0.5))).equal
+
+
+def test_gradients_of_torch_func_are_results():
+    torch.manual_seed(0)
+    net, x, y = nn.Linear(6, 3), torch.randn(5, 6), torch.randn(5, 3)
+    weights = [each.detach().clone() for each in net.parameters()]
+
+    def second_order():
+        net.zero_grad()
+        parameters = list(net.parameters())
+        grads = torch.autograd.grad(F.mse_loss(net(x), y), parameters, create_graph=True)
+        fast = [p - 0.1 * g for p, g in zip(parameters, grads, strict=True)]
+        F.mse_loss(F.linear(x, *fast), y).backward()
+
+    def by_functions(is_first_order):
+        def inner(w):
+            return (x @ w[0].T + w[1] - y).square().mean()
+
+        def outer(w):
+            grads = torch.func.grad(inner)(w)
+            if is_first_order:
+                grads = [each.detach() for each in grads]
+            return inner([p - 0.1 * g for p, g in zip(w, grads, strict=True)])
+
+        return torch.func.grad_and_value(outer)(weights)
+
+    exact = recorded(second_order)
+    assert exact.diff(recorded(lambda: by_functions(False))).equal
+    assert not exact.diff(recorded(lambda: by_functions(True))).equal

@@ -16,7 +16,7 @@ from collections.abc import Container, Sequence
 import numpy as np
 
 from torchglass.answers.diff.matching import FEW, Match, Matcher, Matching
-from torchglass.answers.diff.names import ADDS, FUSED, NORMS, PERIODIC, PRODUCTS
+from torchglass.answers.diff.names import ADDS, FILLED_ALIKE, FUSED, NORMS, PERIODIC, PRODUCTS
 from torchglass.answers.diff.regions import (
     Difference,
     Half,
@@ -44,6 +44,7 @@ from torchglass.answers.diff.structure import compare_structure
 from torchglass.answers.diff.suspects import (
     Suspect,
     module_output,
+    rearranging,
     shown_event,
     suspects,
     thing_name,
@@ -304,7 +305,7 @@ class _Result:
         self, side: RunSide, half: Half, telling: list[tuple[int, ...]]
     ) -> tuple[RunPlace, ...]:
         """Return the source lines of a region: first those that a suspect names, then those that
-        begin it, then the others.
+        begin it, then the others, then those that only rearranged its inputs.
         """
         events = [event for each in telling for event in each]
         leaves = set(half.leaves)
@@ -319,6 +320,8 @@ class _Result:
             ranked = _ranked(self._reach_b, half, self._found.places_b)
         events += [side.things[each].maker for each in ranked]
         events += [side.things[each].maker for each in half.things]
+        if half.things:
+            events += rearranging(side, half)
         found: dict[tuple[str, int], RunPlace] = {}
         for event in events:
             if event == NONE:
@@ -491,12 +494,13 @@ def _ranked(reach: Reach, half: Half, places: Container[int]) -> list[int]:
     """Return the things that begin a region, the most informative first.
 
     Best are things with a counterpart at the same place: the same operation gave a different
-    result.
+    result. Last are memory filled with zeros or ones and things of few numbers.
     """
 
-    def rank(number: int) -> tuple[bool, bool, int, int]:
+    def rank(number: int) -> tuple[bool, bool, bool, int, int]:
         thing = reach.side.things[number]
-        return number not in places, thing.count < FEW, reach.effect(number), number
+        is_filled = thing.op in FILLED_ALIKE
+        return number not in places, is_filled, thing.count < FEW, reach.effect(number), number
 
     return sorted(half.first, key=rank)
 

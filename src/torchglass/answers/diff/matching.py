@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from torchglass.answers.diff.names import DIVIDED_UPDATES, FILLED_WITH, LAYOUT, PARTS
-from torchglass.answers.diff.side import EXACT, PARAMETER, RunSide, Thing
+from torchglass.answers.diff.side import CONSTANT, EXACT, PARAMETER, RunSide, Thing
 from torchglass.answers.diff.sketches import apart, orders_apart
 from torchglass.answers.diff.tolerance import (
     COPIED,
@@ -312,7 +312,7 @@ class Matcher:
             if thing.count < FEW and not fits and not self._is_lone_small(thing, other):
                 continue
             if how in ("order", "transposed") and not self._may_be_moved(
-                thing, other, how, fits, (mine, theirs)
+                thing, other, how, fits, (mine, theirs), error
             ):
                 continue
             score = self._score(thing, other, origins, how)
@@ -322,7 +322,13 @@ class Matcher:
         return best
 
     def _may_be_moved(
-        self, thing: Thing, other: Thing, how: str, fits: bool, values: tuple[int, int]
+        self,
+        thing: Thing,
+        other: Thing,
+        how: str,
+        fits: bool,
+        values: tuple[int, int],
+        error: float,
     ) -> bool:
         """Return whether two things may be the same although their numbers are in another order.
 
@@ -339,7 +345,8 @@ class Matcher:
         if how == "order" and self._holds_two_numbers(thing):
             return False
         if sizes != theirs and not (how == "order" and _turns(sizes, theirs)):
-            return not self._came_from_others(thing, other)
+            is_sure = how != "order" or error <= SURE_IN_ORDER
+            return is_sure and not self._came_from_others(thing, other)
         matches = self._nearest_matches(thing)
         return any(each.how == how and self._is_moved(each) for each in matches)
 
@@ -588,7 +595,7 @@ class Matcher:
                     continue
                 fits = self._origin_fits(thing, other, origins)
                 if how == "transposed" and not self._may_be_moved(
-                    thing, other, how, fits, (mine, theirs)
+                    thing, other, how, fits, (mine, theirs), error
                 ):
                     continue
                 if fits:
@@ -599,7 +606,7 @@ class Matcher:
 
     def _find_repeats_of_b(self) -> None:
         """Match things that B has twice and A once: a checkpointed forward pass that is run again, or
-        the copy of a tied weight.
+        the copy of a weight, which may be tied or belong to another rank.
         """
         known: dict[int, list[Match]] = defaultdict(list)
         for match in self.found.of_b.values():
@@ -607,16 +614,11 @@ class Matcher:
             if hashed:
                 known[hashed].append(match)
         for other in self._b.things:
-            if other.number in self.found.of_b or other.count < FEW:
+            if other.number in self.found.of_b:
                 continue
             for match in known.get(self._b.sketches.hash_of(other.value), ()):
                 like = self._b.things[match.b]
-                if (
-                    like.op == other.op
-                    and like.count == other.count
-                    and like.is_leaf == other.is_leaf
-                    and self._made_alike(like, other)
-                ):
+                if like.count == other.count and self._is_repeat(like, other):
                     again = Match(
                         match.a,
                         other.number,
@@ -629,18 +631,43 @@ class Matcher:
                     self.found.of_b[other.number] = again
                     break
 
+    def _is_repeat(self, one: Thing, other: Thing) -> bool:
+        """Return whether a thing of B with the same bits as another one was made like it or is its copy."""
+        if other.is_leaf:
+            return one.is_weight and self._tells(other)
+        if one.op != other.op or not self._made_alike(one, other):
+            return False
+        return bool(other.inputs) or other.count >= FEW
+
+    def _tells(self, thing: Thing) -> bool:
+        """Return whether the numbers of a thing of B are not all equal, as those of an empty bias are."""
+        row = self._b.sketches.row[thing.value]
+        low, high = self._b.sketches.orders[row][5:7]
+        return bool(low != high)
+
     def _made_alike(self, one: Thing, other: Thing) -> bool:
-        """Return whether the inputs of two things of B are the same or match the same things of A."""
+        """Return whether the inputs of two things of B are the same, or agree with A in the same way."""
         if len(one.inputs) != len(other.inputs):
             return False
-        for mine, theirs in zip(one.inputs, other.inputs, strict=True):
-            if mine == theirs:
-                continue
-            first = self.found.of_b.get(mine)
-            second = self.found.of_b.get(theirs)
-            if first is None or second is None or first.a != second.a:
-                return False
-        return True
+        return all(map(self._are_alike, one.inputs, other.inputs))
+
+    def _are_alike(self, one: int, other: int) -> bool:
+        """Return whether two things of B stand for the same thing of A, or are the same constants.
+
+        Equal constants are, for example, the zeros in which moments begin.
+        """
+        if one == other:
+            return True
+        first = self._b.things[one]
+        second = self._b.things[other]
+        is_equal = self._b.sketches.equal_bits(first.value, second.value)
+        if first.origin == CONSTANT and second.origin == CONSTANT:
+            return is_equal
+        match = self.found.of_b.get(one)
+        other_match = self.found.of_b.get(other)
+        if match is None or other_match is None:
+            return False
+        return is_equal or match.a == other_match.a
 
     def _drop_what_peers_refute(self) -> None:
         """Drop a match that is much worse than all others of the same line, in other layers or
@@ -690,6 +717,12 @@ SMALL = 0.05
 
 Larger ones may be intended: masks of -inf and of -1e4 differ by more than this.
 """
+MOST_IN_ORDER = 3e-2
+"""How far apart sums may be that prove the same numbers in another order. Sums of other numbers can be
+about equal, so they prove nothing at the tolerance of a half precision.
+"""
+SURE_IN_ORDER = 1e-4
+"""The same where no input shows that the numbers are in another order."""
 _WAYS = {"bits": 0, "close": 0, "transposed": 1, "order": 2}
 """Rank of each way in which numbers agree. The search prefers the smallest."""
 
@@ -762,9 +795,10 @@ class _Index:
         sizes = mine.sizes(value)
         found: list[tuple[int, float, str, int, int]] = []
         alike = np.zeros(len(chosen), bool)
-        if mine.count(value) >= FEW and allowed < 1e-3:
+        of_order = min(allowed, MOST_IN_ORDER)
+        if mine.count(value) >= FEW:
             sums = np.abs(theirs.orders[near, 0] - mine.orders[row, 0])
-            alike = sums <= allowed * np.maximum(theirs.orders[near, 2], mine.orders[row, 2])
+            alike = sums <= of_order * np.maximum(theirs.orders[near, 2], mine.orders[row, 2])
         turned = None
         if len(sizes) > 1:
             turned = apart(mine, row, theirs, near, len(sizes))
@@ -784,7 +818,7 @@ class _Index:
                 found.append((number, float(turned[place]), "transposed", value, other))
             elif alike[place]:
                 error = orders_apart(mine.orders[row], theirs.orders[near[place]])
-                if error <= allowed and mine.odd[row] == theirs.odd[near[place]]:
+                if error <= of_order and mine.odd[row] == theirs.odd[near[place]]:
                     found.append((number, error, "order", value, other))
         return found
 
@@ -859,7 +893,19 @@ def _is_loss(side: RunSide, thing: Thing) -> bool:
     return thing.is_last and thing.count == 1 and thing.value in side.sketches.row
 
 
-def _sum_of(side: RunSide, thing: Thing) -> float:
+def _losses_by_step(side: RunSide) -> list[list[Thing]]:
+    """Return the losses of a run, grouped by the optimizer steps between them.
+
+    Several optimizers may make their steps one after the other, so the number of steps says little.
+    """
+    by_step: dict[int, list[Thing]] = defaultdict(list)
+    for thing in side.things:
+        if _is_loss(side, thing):
+            by_step[thing.step].append(thing)
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def sum_of(side: RunSide, thing: Thing) -> float:
     """Return the sum of the elements of a thing."""
     return float(side.sketches.orders[side.sketches.row[thing.value], 0])
 
@@ -911,22 +957,20 @@ class _Pieces:
         """Match a loss of one run with losses of micro-batches in the other, if it is their sum or
         their mean.
         """
-        by_step: dict[int, list[Thing]] = defaultdict(list)
-        for thing in self._parts.things:
-            if _is_loss(self._parts, thing):
-                by_step[thing.step].append(thing)
-        for thing in self._whole.things:
-            if thing.number in self._matches or not _is_loss(self._whole, thing):
-                continue
-            parts = by_step.get(thing.step, [])
-            if len(parts) > 1 and self._is_sum_or_mean(thing, parts):
-                self.pieces[thing.number] = tuple(each.number for each in parts)
-                for each in parts:
-                    self._others.setdefault(each.number, (thing.number,))
+        losses = _losses_by_step(self._whole)
+        parts_by_step = _losses_by_step(self._parts)
+        for place, group in enumerate(losses):
+            parts = parts_by_step[place] if place < len(parts_by_step) else []
+            for thing in group:
+                is_open = thing.number not in self._matches and len(parts) > 1
+                if is_open and self._is_sum_or_mean(thing, parts):
+                    self.pieces[thing.number] = tuple(each.number for each in parts)
+                    for each in parts:
+                        self._others.setdefault(each.number, (thing.number,))
 
     def _is_sum_or_mean(self, thing: Thing, parts: list[Thing]) -> bool:
-        whole = _sum_of(self._whole, thing)
-        sums = [_sum_of(self._parts, each) for each in parts]
+        whole = sum_of(self._whole, thing)
+        sums = [sum_of(self._parts, each) for each in parts]
         bits = min(thing.bits, *(each.bits for each in parts))
         allowed = max(expected_error(bits, thing.step, 2.0, 4 * epsilon(bits)), COPIED) * sum(
             map(abs, sums)
@@ -956,14 +1000,14 @@ class _Pieces:
         for each in thing.inputs:
             for partner in self._partners(each):
                 near.update(parts[partner].users)
-                if thing.is_weight:  # the other run may cut a weight and update each part
-                    cuts = [each for each in parts[partner].users if parts[each].op in PARTS]
-                    near.update(user for each in cuts for user in parts[each].users)
+                # The other run may cut its input, or a weight, and compute with each part.
+                cuts = [each for each in parts[partner].users if parts[each].op in PARTS]
+                near.update(user for each in cuts for user in parts[each].users)
         smaller = [parts[each] for each in sorted(near) if parts[each].count < thing.count]
-        by_op: dict[tuple[str, bool], list[Thing]] = defaultdict(list)
+        by_op: dict[tuple[str, int], list[Thing]] = defaultdict(list)
         for each in smaller:
             if each.is_leaf == thing.is_leaf and each.op == thing.op:
-                by_op[each.op, each.is_leaf].append(each)
+                by_op[each.op, each.output].append(each)
         return list(by_op.values())
 
     def _leaves_like(self, thing: Thing) -> list[int]:

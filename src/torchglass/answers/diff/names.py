@@ -15,6 +15,10 @@ LAYOUT = frozenset(
     "view_as_complex resolve_conj resolve_neg as_strided atleast_1d atleast_2d atleast_3d numpy from_numpy".split()
 )
 """Operations that keep all numbers, provided that the output has as many elements as the input."""
+MOVES = frozenset(
+    "transpose t T mT H mH permute movedim moveaxis swapaxes swapdims flip roll rot90 repeat_interleave tile".split()
+)
+"""Operations that put numbers at other places."""
 OVERWRITES = frozenset(
     "copy_ fill_ zero_ normal_ uniform_ random_ bernoulli_ exponential_ trunc_normal_ ones_ zeros_ constant_ eye_ "
     "cauchy_ geometric_ log_normal_ kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ orthogonal_".split()
@@ -30,6 +34,10 @@ FILLED_WITH = frozenset(
     "empty_like linspace eye lift_fresh".split()
 )
 """Operations whose numbers come from the program's text."""
+FILLED_ALIKE = frozenset(
+    "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full empty empty_like eye".split()
+)
+"""Operations whose numbers are mostly equal, so that they say little about a difference."""
 PARTS = frozenset(
     "select slice __getitem__ narrow index gather split split_with_sizes chunk unbind index_select tensor_split "
     "unsafe_split unsafe_chunk diagonal take take_along_dim embedding masked_select".split()

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchglass.answers.diff.matching import FEW, Match, Matching
+from torchglass.answers.diff.matching import FEW, Match, Matching, sum_of
 from torchglass.answers.diff.names import PARTS
 from torchglass.answers.diff.side import ACTIVATION, EXACT, RunSide, Thing
 from torchglass.answers.diff.sketches import apart
-from torchglass.answers.diff.tolerance import HOPELESS, is_exact
+from torchglass.answers.diff.tolerance import HOPELESS, expected_error, is_exact
+from torchglass.events.gradients import ACCUMULATE
 
 MOST_REGIONS = 10
 """How many regions are reported, so that a report stays readable."""
@@ -73,17 +74,27 @@ class Reach:
         self.proven = _proven(side, agrees, solid)
         self.healed = _healed(side, agrees, solid, results)
         self.ends = [each for each in side.ends() if each.number not in agrees]
-        self.counts = self._upstream([each.number for each in self.ends] + self._neutral())
+        self.counts = self._upstream(self._telling_ends() + self._neutral())
+
+    def _telling_ends(self) -> list[int]:
+        """Return the ends that agree with nothing, without counters, such as the steps that a layer
+        counts (unless there are no others).
+        """
+        found = [each.number for each in self.ends if each.bits < EXACT or each.count >= FEW]
+        return found or [each.number for each in self.ends]
 
     def _neutral(self) -> list[int]:
         """Return things that had no effect but belong to a region: a product with zeros still shows
         which weight is used.
+
+        In backward they only show another way to compute a gradient.
         """
         if not self.ends:
             return []
         return [
             thing.number for thing in self.side.things
             if thing.is_neutral and not thing.is_leaf and thing.count >= FEW and thing.bits < EXACT
+            and not _is_backward(self.side, thing.number)
         ]  # fmt: skip
 
     def _upstream(self, ends: Iterable[int]) -> set[int]:
@@ -98,6 +109,22 @@ class Reach:
                 continue
             found.add(number)
             pending += self.side.things[number].inputs
+        return found
+
+    def borders(self, number: int) -> set[int]:
+        """Return the nearest things upstream that agree with the other run."""
+        found: set[int] = set()
+        seen: set[int] = set()
+        pending = [number]
+        while pending:
+            each = pending.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            if each in self.agrees:
+                found.add(each)
+            else:
+                pending += self.side.things[each].inputs
         return found
 
     def frontier(self) -> list[int]:
@@ -198,6 +225,16 @@ def _proven(side: RunSide, agrees: set[int], solid: set[int]) -> set[int]:
     return found
 
 
+def _users_that_prove(side: RunSide, thing: Thing) -> list[int]:
+    """Return the users of a thing that prove it right if they agree.
+
+    What a forward pass keeps for the backward pass proves nothing about its result.
+    """
+    if _is_backward(side, thing.number):
+        return thing.users
+    return [each for each in thing.users if not _is_backward(side, each)]
+
+
 def _takes_a_part(side: RunSide, thing: Thing, user: int) -> bool:
     """Return whether a user takes only some of the numbers of a thing, such as a slice."""
     other = side.things[user]
@@ -217,16 +254,15 @@ def _healed(side: RunSide, agrees: set[int], solid: set[int], results: set[int])
         if number in results:
             next_result[number] = number
             continue
-        forward = [each for each in thing.users if not _is_backward(side, each)]
-        reached = [next_result[each] for each in forward if each in next_result]
+        users = _users_that_prove(side, thing)
+        reached = [next_result[each] for each in users if each in next_result]
         if reached:
             next_result[number] = min(reached)
         if number in agrees or (thing.bits >= EXACT and thing.origin == ACTIVATION):
             continue
-        if reached:
-            is_healed = min(reached) in agrees
-        else:
-            is_healed = bool(forward) and all(each in solid or each in found for each in forward)
+        is_healed = bool(users) and all(each in solid or each in found for each in users)
+        if reached and min(reached) in agrees:
+            is_healed = True
         if is_healed:
             found.add(number)
     return found
@@ -265,6 +301,10 @@ def are_equal(
     if _leaves_a_result(a, b) or _leaves_a_result(b, a):
         return False
     if _share_an_end(a, b, found):
+        return False
+    partners_a = {number: match.b for number, match in found.of_a.items()}
+    partners_b = {number: match.a for number, match in found.of_b.items()}
+    if _adds_to_a_gradient(a, b, partners_a) or _adds_to_a_gradient(b, a, partners_b):
         return False
     modules_a = [thing for thing in a.side.things if thing.is_last]
     modules_b = [thing for thing in b.side.things if thing.is_last]
@@ -316,11 +356,27 @@ def _leaves_a_result(reach: Reach, other: Reach) -> bool:
     """Return whether a result that agrees with nothing leads to an end.
 
     A loss does not count if the other run has no loss left that it could be: a program may sum its losses before it
-    computes gradients, or compute the gradients without the loss.
+    computes gradients, or compute the gradients without the loss. It does not count either if only its sign differs.
     """
     results = [each for each in _left_results(reach) if not each.is_loss]
     losses = [each for each in _left_results(reach) if each.is_loss]
-    return bool(results or (losses and any(each.is_loss for each in _left_results(other))))
+    rivals = [each for each in _left_results(other) if each.is_loss]
+    losses = [
+        each
+        for each in losses
+        if not any(_is_negated(reach.side, each, other.side, rival) for rival in rivals)
+    ]
+    return bool(results or (losses and rivals))
+
+
+def _is_negated(side: RunSide, loss: Thing, other_side: RunSide, other: Thing) -> bool:
+    """Return whether a loss is another one with the opposite sign: one program minimises what the other maximises."""
+    if loss.count != 1 or other.count != 1 or loss.is_unknown or other.is_unknown:
+        return False
+    one = sum_of(side, loss)
+    two = sum_of(other_side, other)
+    bits = min(loss.bits, other.bits)
+    return abs(one + two) <= expected_error(bits, loss.step, 1.0, 0.0) * abs(one)
 
 
 def _left_results(reach: Reach) -> list[Thing]:
@@ -376,6 +432,30 @@ def _goes_on(reach: Reach, match: Match | None, to_b: bool) -> bool:
             below.add(thing.number)
     ends = {each.number for each in reach.ends if each.bits < EXACT}
     return not ends.isdisjoint(below)
+
+
+def _adds_to_a_gradient(reach: Reach, other: Reach, partners: dict[int, int]) -> bool:
+    """Return whether a run adds something to what is a final gradient or update in the other run.
+
+    An example is the gradient of a penalty that only one run has. ``partners`` are the counterparts
+    of the run's things.
+    """
+    finals = {each.number for each in other.side.ends() if _is_gradient(other.side, each)}
+    for end in reach.ends:
+        if not _is_gradient(reach.side, end):
+            continue
+        for number in reach.borders(end.number):
+            is_as_large = reach.side.things[number].count == end.count
+            if is_as_large and partners.get(number) in finals:
+                return True
+    return False
+
+
+def _is_gradient(side: RunSide, thing: Thing) -> bool:
+    """Return whether a thing is a gradient or a parameter after its update."""
+    if _is_backward(side, thing.number) or thing.op == ACCUMULATE:
+        return True
+    return thing.is_last and side.tables.value_storage[thing.value] in side.parameters
 
 
 def _is_solid(thing: Thing, match: Match) -> bool:

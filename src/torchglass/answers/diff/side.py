@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from math import prod
 
 from torchglass.answers.diff.names import (
@@ -55,6 +56,8 @@ CONSTANT: only on the text of the program. INDEX: on integers that came from out
 parameters. ACTIVATION: on floats that came from outside, or on indices and parameters together (an
 embedding).
 """
+LOSS_ROLES = {"backward": ("self", "tensors"), "grad": ("outputs",)}
+"""Arguments that are losses, by function. ``grad`` is also the attribute of a tensor, whose ``self`` is no loss."""
 MOST_LAYOUTS = 6
 """How many layouts of one thing are kept, so that looking up candidates stays cheap."""
 
@@ -140,8 +143,13 @@ class RunSide:
         self._steps = _steps_before(tables)
         self._tells = [callee.kind in TELLS for callee in tables.callees]
         self._names = [plain_name(callee.name) for callee in tables.callees]
+        self._counts = [prod(each.shape or ()) for each in tables.metas]
+        self._bits_of_meta = [_bits_of(each.dtype) for each in tables.metas]
         self._gradients: set[int] = set()
         """The things that the backward pass handed over to the program."""
+        self._unmeasured: set[int] = set()
+        """Events that computed gradients of which only the ops inside were measured, as in
+        ``torch.func.grad``."""
         self._read_values()
         self._mark_overwritten()
         self._mark_results()
@@ -450,13 +458,10 @@ class RunSide:
         return self._count(one) == self._count(other)
 
     def _count(self, value: int) -> int:
-        return prod(self.meta(value)[0])
+        return self._counts[self.tables.value_meta[value]]
 
     def _bits(self, value: int) -> int:
-        dtype = self.meta(value)[1]
-        if dtype.startswith("float8"):
-            return 2
-        return WIDTHS.get(dtype, EXACT)
+        return self._bits_of_meta[self.tables.value_meta[value]]
 
     # ------------------------------------------------------------ results
 
@@ -488,9 +493,7 @@ class RunSide:
                 for thing in self._results_of_module(event):
                     thing.is_last = True
             elif kind == "function" and self.name_of(event) in ("backward", "grad", ACCUMULATE):
-                self._gradients.update(
-                    self.of_value[each] for each in self.gives(event) if each in self.of_value
-                )
+                self._note_gradients(event)
                 for thing in self._losses_of(event):
                     thing.is_loss = True
                     thing.is_last = True
@@ -500,6 +503,13 @@ class RunSide:
                 continue
             if storage in self.parameters:
                 thing.is_last = True
+
+    def _note_gradients(self, event: int) -> None:
+        """Remember what a backward pass handed over to the program."""
+        given = [self.of_value[each] for each in self.gives(event) if each in self.of_value]
+        self._gradients.update(given)
+        if given and all(self.things[each].is_unknown for each in given):
+            self._unmeasured.add(event)
 
     def _results_of_module(self, event: int) -> list[Thing]:
         """Return the things that an outermost module returned.
@@ -532,8 +542,9 @@ class RunSide:
 
     def _losses_of(self, event: int) -> Iterator[Thing]:
         """Yield the things that ``backward`` or ``autograd.grad`` computes gradients of."""
+        wanted = LOSS_ROLES.get(self.name_of(event), ())
         for value, role in zip(self.takes(event), self.roles(event), strict=False):
-            if value in self.of_value and role.partition("[")[0] in ("self", "tensors", "outputs"):
+            if value in self.of_value and role.partition("[")[0] in wanted:
                 yield self.things[self.of_value[value]]
 
     def ends(self) -> list[Thing]:
@@ -543,6 +554,10 @@ class RunSide:
         Booleans are left out if there are other final results, because most programs only branch on
         them.
         """
+        return self._ends
+
+    @cached_property
+    def _ends(self) -> list[Thing]:
         found = [thing for thing in self.things if self._is_end(thing)]
         numbers = [thing for thing in found if self.meta(thing.value)[1] != "bool"]
         return numbers or found
@@ -559,6 +574,7 @@ class RunSide:
             self._gradients
             and self.tables.backward[thing.maker]
             and thing.number not in self._gradients
+            and not self._is_inside_unmeasured(thing.maker)
         ):
             return False
         # It was used, had no effect, or no longer exists.
@@ -585,6 +601,13 @@ class RunSide:
         )
         return not is_used and thing.output == 0
 
+    def _is_inside_unmeasured(self, event: int) -> bool:
+        while self._unmeasured and event != NONE:
+            if event in self._unmeasured:
+                return True
+            event = self.tables.parent[event]
+        return False
+
     def _is_read_as_whole(self, thing: Thing) -> bool:
         """Return whether a later value shows more of the same memory, so that a partial write was
         an intermediate step.
@@ -605,6 +628,13 @@ class RunSide:
 
 
 # ---------------------------------------------------------------- parts
+
+
+def _bits_of(dtype: str) -> int:
+    """Return the bits of the fraction of a dtype."""
+    if dtype.startswith("float8"):
+        return 2
+    return WIDTHS.get(dtype, EXACT)
 
 
 def _parameter_names(tables: Tables) -> dict[int, str]:
@@ -651,6 +681,7 @@ def _values_of_events(side: RunSide) -> set[int]:
     return found
 
 
+@cache
 def _index_of(role: str) -> int:
     """Return the index at the end of a role, 3 for ``self[3]``, or NONE if there is none."""
     found = re.search(r"\[(\d+)\]$", role)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from torchglass.events.likeness import ONE_WEIGHT
-from torchglass.events.tables import Tables
+from torchglass.events.tables import Meta, Tables
 
 _LAYOUT = np.dtype(
     [
@@ -46,6 +46,8 @@ class Sketches:
         self.odd: Array = raw["odd"]
         self.norm: Array = np.sqrt(np.maximum(self.orders[:, 1], 0.0))
         self._tables = tables
+        self._sizes = [_sizes_of(each) for each in tables.metas]
+        self._counts = [prod(each) for each in self._sizes]
 
     def hash_of(self, value: int) -> int:
         """Return the hash of a value's bits, or 0 if it is not known."""
@@ -105,15 +107,19 @@ class Sketches:
         """Return the sizes of the axes that have more than one element. A complex value has another
         axis of two.
         """
-        meta = self._tables.metas[self._tables.value_meta[value]]
-        found = tuple(size for size in meta.shape or () if size != 1)
-        if meta.dtype.startswith("complex"):
-            return (*found, 2)
-        return found
+        return self._sizes[self._tables.value_meta[value]]
 
     def count(self, value: int) -> int:
         """Return how many numbers a value has. A complex number counts as two."""
-        return prod(self.sizes(value))
+        return self._counts[self._tables.value_meta[value]]
+
+
+def _sizes_of(meta: Meta) -> tuple[int, ...]:
+    """Return the sizes that ``Sketches.sizes`` gives."""
+    found = tuple(size for size in meta.shape or () if size != 1)
+    if meta.dtype.startswith("complex"):
+        return (*found, 2)
+    return found
 
 
 def apart(one: Sketches, first: int, other: Sketches, rows: Array, axes: int = 0) -> Array:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from torchglass.answers.diff.matching import FEW, Matching
-from torchglass.answers.diff.names import FUSED
+from torchglass.answers.diff.names import FILLED_WITH, FUSED, LAYOUT, MOVES, PARTS
 from torchglass.answers.diff.regions import Difference, Half
 from torchglass.answers.diff.side import RunSide, Thing
 from torchglass.answers.diff.sketches import SAME, apart, orders_apart
@@ -63,6 +63,21 @@ class Suspect:
             "kind": self.kind, "name": self.name, "a": self.a, "b": self.b, "events_a": list(self.events_a),
             "events_b": list(self.events_b),
         }  # fmt: skip
+
+
+@dataclass(slots=True)
+class SettingValue:
+    """One argument of an operation that is no tensor, or a setting of a module."""
+
+    text: str
+    event: int
+    """The event that took it."""
+    is_lone: bool = True
+    """Whether the operation occurs only once in the region."""
+
+
+Settings = dict[str, dict[str, SettingValue]]
+"""Keyed by operation or module, then by the name or the position of the argument."""
 
 
 @dataclass(slots=True)
@@ -310,6 +325,17 @@ def steps_between(side: RunSide, thing: int, value: int) -> list[int]:
     return events[::-1]
 
 
+def rearranging(side: RunSide, half: Half) -> list[int]:
+    """Return the events that put the numbers of a half's inputs in another order before they are used."""
+    events: list[int] = []
+    for thing, values in _used(side, half).items():
+        for value in values:
+            events += [
+                each for each in steps_between(side, thing, value) if side.name_of(each) in MOVES
+            ]
+    return events
+
+
 def _steps(side: RunSide, events: list[int]) -> str:
     """Return events as text, such as ``transpose → reshape``, without those that keep the order."""
     names = [side.name_of(each) for each in events]
@@ -412,35 +438,50 @@ def module_output(side: RunSide, thing: Thing) -> str:
 def _settings(a: RunSide, b: RunSide, one: Half, other: Half) -> list[Suspect]:
     """Return the arguments of the same operations, and the settings of modules, that differ.
 
-    A positional argument is left out if a named one has the same two values.
+    Positional arguments are reported only if no named one differs, and only of an operation that each
+    run has once: otherwise it is not clear which of them belong together.
     """
     mine = _arguments(a, one)
     theirs = _arguments(b, other)
     made: list[Suspect] = []
     seen: set[tuple[str, str, str]] = set()
     for op, settings in mine.items():
-        for name, value in settings.items():
+        for name, argument in settings.items():
             known = theirs.get(op, {}).get(name)
-            if known is None or _equal_texts(value, known) or name in NOT_SETTINGS:
+            if known is None or _equal_texts(argument.text, known.text) or name in NOT_SETTINGS:
                 continue
-            key = name, value, known
+            if name.isdecimal() and not (_is_telling(op) and argument.is_lone and known.is_lone):
+                continue
+            key = name, argument.text, known.text
             if key not in seen:
                 seen.add(key)
-                made.append(Suspect("setting", name, value, known))
-    named = {(each.a, each.b) for each in made if not each.name.isdecimal()}
-    made = [each for each in made if not each.name.isdecimal() or (each.a, each.b) not in named]
-    return (made or _settings_of_one(mine, theirs))[:MOST]
+                made.append(
+                    Suspect(
+                        "setting",
+                        name,
+                        argument.text,
+                        known.text,
+                        (argument.event,),
+                        (known.event,),
+                    )
+                )
+    named = [each for each in made if not each.name.isdecimal()]
+    return (named or made or _settings_of_one(mine, theirs))[:MOST]
 
 
-def _settings_of_one(
-    mine: dict[str, dict[str, str]], theirs: dict[str, dict[str, str]]
-) -> list[Suspect]:
+def _is_telling(op: str) -> bool:
+    """Return whether the positional arguments of an operation are more than sizes and indices."""
+    return op not in LAYOUT and op not in PARTS and op not in FILLED_WITH
+
+
+def _settings_of_one(mine: Settings, theirs: Settings) -> list[Suspect]:
     """Return informative settings of operations that only one run has, unless they have the usual
     default.
     """
     made: list[Suspect] = []
     for op in sorted(mine.keys() ^ theirs.keys()):
-        for name, value in mine.get(op, theirs.get(op, {})).items():
+        for name, argument in mine.get(op, theirs.get(op, {})).items():
+            value = argument.text
             is_usual = value in ("None", "False", "0", "0.0", "-1")
             if name in NOT_SETTINGS or is_usual or name.isdecimal():
                 continue
@@ -453,26 +494,32 @@ def _settings_of_one(
     return made
 
 
-def _arguments(side: RunSide, half: Half) -> dict[str, dict[str, str]]:
+def _arguments(side: RunSide, half: Half) -> Settings:
     """Return for each operation and module of a half its arguments that are not tensors, by name or
     by position.
     """
-    found: dict[str, dict[str, str]] = {}
+    found: Settings = {}
+    makers: dict[str, set[int]] = {}
     numbers = [*half.things, *([half.after] if half.after != -1 and not half.things else [])]
     for number in numbers:
-        event = side.things[number].maker
+        maker = side.things[number].maker
+        event = maker
         while event != NONE and side.kind_of(event) in ("op", "function"):
             name = side.name_of(event)
             if name in ("backward", "grad"):
                 break
+            makers.setdefault(name, set()).add(event)
             known = found.setdefault(name, {})
             for key, value in side.arguments(event).items():
-                known.setdefault(key, value)
+                known.setdefault(key, SettingValue(value, event))
             event = side.tables.parent[event]
         if event != NONE and side.kind_of(event) == "module":
             row = side.tables.modules[side.tables.module[event]]
             for key, value in SETTING.findall(row.detail):
-                found.setdefault(row.name, {}).setdefault(key, value)
+                found.setdefault(row.name, {}).setdefault(key, SettingValue(value, maker))
+    for name, events in makers.items():
+        for argument in found[name].values():
+            argument.is_lone = len(events) == 1
     return found
 
 
