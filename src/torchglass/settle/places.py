@@ -18,6 +18,8 @@ OURS = "ours"
 """The origin of torchglass's own code, which has no sites."""
 StackKey = tuple[int, ...]
 """A stack: the stack below it, then code and instruction of each further frame, innermost first."""
+StackFrame = tuple[int, int]
+"""A frame of a stack: its code and its instruction."""
 
 
 class PlaceTable:
@@ -58,6 +60,19 @@ class PlaceTable:
         """Return the site of the user's expression that made the call itself, or None for calls from inside torch."""
         if self._direct[stack]:
             return self._sites.get(self.tables.stack_user[stack])
+        return None
+
+    def innermost(self, raw: int) -> StackFrame | None:
+        """Return the innermost frame of a stack of the journal, or None if it has none. The stack need not be kept."""
+        while raw in self.journal_rows.stacks:
+            key = self.journal_rows.stacks[raw]
+            for position in range(1, len(key), 2):
+                if self.sources.origin(key[position]) != OURS:
+                    return key[position], key[position + 1]
+            # In a damaged journal, following the bases might never end.
+            if key[0] >= raw:
+                return None
+            raw = key[0]
         return None
 
     def owner(self, raw: int, cls: int) -> str | None:
