@@ -31,10 +31,12 @@ def iterations_of(trace: Recorded, event: Event) -> Iterator[Evidence]:
         if known.number < 2 or tree.loops[loop].is_over_layers:
             continue
         total = count(known.number)
-        if not known.exact:
-            total = f"at least {total}"
         number = count(tree.number(iteration) + 1)
-        text = f"in iteration {number} of {total}: {loop_word(tree, loop)}"
+        text = f"in: {loop_word(tree, loop)}"
+        if known.exact:
+            text = f"in iteration {number} of {total}: {loop_word(tree, loop)}"
+        elif known.at_least:
+            text = f"in iteration {number} or later, of at least {total}: {loop_word(tree, loop)}"
         yield Evidence(text, tree.first(iteration), kind="when")
 
 

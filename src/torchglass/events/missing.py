@@ -5,7 +5,9 @@ The gap event that stands for them has the summary as JSON in its ``detail``::
     {"whole": true,                                         all of them were counted
      "modules": [["model", "encoder", 40]],                 root, path, number of calls
      "places": [["train.py", 12, 12, 4, 20, 40]],           file, lines, columns, number of executions
+     "mixed": [["train.py", 9, 9, 4, 15]],                  expressions that ran in several calls of their function
      "calls": [[-7, 40]],                                   40 were like the event that is 7 events before the gap
+     "open": 2,                                             the next two events began among them
      "series": [["train.py", 12, 12, 4, 20, null,           an expression, outside all modules, with
                  [[0, 1, 0, …]]]]}                          the index of an execution and the fields of ``Stats``
 """
@@ -66,6 +68,10 @@ class Missing:
     """The number of calls of each module."""
     executions: Counter[CodeRange] = field(default_factory=Counter[CodeRange])
     """The number of executions of each call that the program's code makes."""
+    mixed: frozenset[CodeRange] = frozenset()
+    """The expressions that were executed from several stacks, or of which not all executions were counted."""
+    still_open: int = 0
+    """How many calls began among them and had not ended when events were kept again. These are the next events."""
     series: dict[SeriesKey, list[SampledOutput]] = field(
         default_factory=dict[SeriesKey, list[SampledOutput]]
     )
@@ -89,6 +95,8 @@ class Missing:
                 "calls": [
                     [distance, number] for distance, number in self.alike_by_distance.items()
                 ],
+                "mixed": [list(expression) for expression in self.mixed],
+                "open": self.still_open,
                 "series": series,
             }
         )
@@ -122,10 +130,18 @@ def _read(text: str) -> Missing:
     modules = _read_counts(fields.get("modules"), (str, str))
     executions = _read_counts(fields.get("places"), _RANGE_TYPES)
     alike = _read_counts(fields.get("calls"), (int,))
+    mixed = [_as_list(each) for each in _as_list(fields.get("mixed"))]
+    still_open = fields.get("open")
+    if type(still_open) is not int:
+        still_open = 0
     return Missing(
         is_complete=fields.get("whole") is True,
         module_calls=Counter({ModuleKey(*key): number for key, number in modules.items()}),
         executions=Counter({CodeRange(*key): number for key, number in executions.items()}),
+        mixed=frozenset(
+            CodeRange(*each) for each in mixed if tuple(map(type, each)) == _RANGE_TYPES
+        ),
+        still_open=still_open,
         series=_read_series(fields.get("series")),
         alike_by_distance=Counter({distance: number for (distance,), number in alike.items()}),
     )

@@ -13,7 +13,7 @@ and the iterations of loops::
         tree.parent[node]            # the node around it; -1 for a thread
         tree.children(node)          # the nodes directly in it, in order
         tree.first(node), tree.last(node)   # the first and the last event in it
-        tree.count(node)             # of a loop: Count(number=7, exact=True); exact is False where it was at least 7
+        tree.count(node)             # of a loop: .number is 7, .exact is False where there may have been more or fewer
         tree.site(node)              # of a call or a loop: where it is written, as tree.site(node).at.line
 
 An event and its place in the tree::

@@ -19,7 +19,7 @@ For example, these four events, with their stacks, come from one call of ``forwa
    a new iteration of it, also if nothing was recorded between it and the inner loop.
 
 If it is not certain, nothing new begins: two calls may be taken for one, and an iteration may be missed. The count of
-such a loop is a lower bound (``Count.exact`` is False).
+such a loop is an upper or a lower bound (``Count.at_most``, ``Count.at_least``).
 
 Changes of followed variables carry the number that the recorder gave to their call. A new number is a new call. A
 number that was there before says nothing, because the call may be of a coroutine that was resumed.
@@ -53,6 +53,15 @@ PROFILER_MARKS = "profiler::_record_function"
 """The ops with which torch marks the begin and the end of an optimizer step for its profiler."""
 
 
+MODULE_LEVEL = "<module>"
+"""The function that the code of a whole file is."""
+_AUTOGRAD_ENGINE = frozenset(["autograd.backward", "autograd.grad"])
+_CALL_ONCE = frozenset(["checkpoint", "Profile.runcall", "Thread.run"])
+"""Functions of torch and the standard library that call the function that they are given once."""
+_CALL_ONCE_FOR_EACH_NODE = frozenset(["apply", "backward", "recompute_fn"])
+"""Functions of torch in a backward pass that call a function once for each node of the autograd graph."""
+
+
 def build_tree(distinct: DistinctEvents, sources: Mapping[str, str]) -> ProgramTree:
     """Build the tree of a program from its events and the texts of its files."""
     return _Builder(distinct, sources).build()
@@ -77,7 +86,11 @@ class _State:
     """The event, or the thread."""
     is_step: bool = False
     """Whether the event is an optimizer's step. The program's functions in it were called by torch."""
+    is_backward: bool = False
+    """Whether the event is a call of the autograd engine, which runs nodes of the graph one after the other."""
     frames: list[RunningFrame] = field(default_factory=list[RunningFrame])
+    forward: int = -1
+    """For the autograd engine, the event of the forward pass whose node is running; -1 if that is not known."""
     direct: bool = False
     """Whether the program itself, and not torch, made the last event."""
     missing: Missing | None = None
@@ -107,6 +120,8 @@ class _Builder:
         self._sites: dict[tuple[object, ...], int] = {}
         self._python_calls: set[int] = {-1}
         """The numbers of calls that were seen; -1 for events without one."""
+        self._resumed: set[int] = set()
+        """The events that began in a gap and went on after it."""
         self._states: dict[str, list[_OpenEvent]] = {}
         """By thread, the events that have not ended, outermost first."""
         self._sure_places = SurePlaces()
@@ -123,6 +138,9 @@ class _Builder:
             zip(distinct.alike, distinct.parents, strict=True)
         ):
             event = samples[alike]
+            if is_gap(event):
+                nodes[event_id] = self._note_gap(event, parent, event_id)
+                continue
             state = self._state(event.thread, parent, event_id)
             if event.name.startswith(PROFILER_MARKS):
                 # ``optimizer.step()`` in the program makes two such ops, at its begin and its end. Both have the place
@@ -132,10 +150,6 @@ class _Builder:
                 else:
                     nodes[event_id] = state.node
                 continue
-            if is_gap(event):
-                nodes[event_id] = state.node
-                state.missing = missing_of(event)
-                continue
             around = ()
             if parent >= 0:
                 around = samples[distinct.alike[parent]].stack
@@ -144,8 +158,50 @@ class _Builder:
                 nodes[event_id] = self._add(state, entries, event, event_id)
             else:
                 nodes[event_id] = state.node
-        self._tree.loops = {node: loop.run() for node, loop in self._loops.items()}
+        for open_events in self._states.values():
+            for _, state in open_events:
+                self._end(state)
+        self._tree.loops = {
+            node: loop.run(self._is_one_execution(loop)) for node, loop in self._loops.items()
+        }
         return self._tree
+
+    def _is_one_execution(self, running: RunningLoop) -> bool:
+        """Return whether the iterations of a loop are certain to be of one execution of it.
+
+        In ::
+
+            def train(data):
+                for x in data:
+                    loss(x)
+                return model.norm()
+
+        they are, because an event after the loop shows that the call has ended. Without it, and if torch or ``map``
+        calls ``train``, the next call would look like more iterations. If ``train`` is called in a loop that has no
+        other events, views write that loop, too (``_outer_loop``).
+        """
+        outer = running.outer
+        frame = running.frame
+        around = running.enclosing
+        while True:
+            if around >= 0:
+                loop = self._loops[around]
+                if loop.is_told_apart:
+                    return True
+                if around != outer or not loop.is_uncounted:
+                    return False
+                outer = loop.outer
+                frame = loop.frame
+                around = loop.enclosing
+            elif frame.is_told_apart:
+                return True
+            elif not frame.is_called_once:
+                return False
+            elif frame.caller is None:
+                return True
+            else:
+                around = frame.caller_loop
+                frame = frame.caller
 
     def _state(self, thread: str, parent: int, event_id: int) -> _State:
         """Return what is running around an event, and forget the events that have ended.
@@ -154,15 +210,41 @@ class _Builder:
         """
         open_events = self._states.setdefault(thread, [])
         while open_events and open_events[-1].event > parent:
-            open_events.pop()
+            self._end(open_events.pop().state)
         if not open_events or open_events[-1].event != parent:
             if parent >= 0:
                 node = parent
             else:
                 node = self._thread(thread, event_id)
-            is_step = parent >= 0 and self._distinct.sample(parent).kind == "step"
-            open_events.append(_OpenEvent(parent, _State(node, is_step)))
+            state = _State(node)
+            if parent >= 0:
+                around = self._distinct.sample(parent)
+                state.is_step = around.kind == "step"
+                state.is_backward = around.name in _AUTOGRAD_ENGINE
+            if parent in self._resumed:
+                state.missing = Missing()
+            open_events.append(_OpenEvent(parent, state))
         return open_events[-1].state
+
+    def _end(self, state: _State) -> None:
+        """Note that what was running has ended. Events that were dropped before that may have been in its loops."""
+        if state.missing is not None:
+            self._cut_frames(state.frames)
+
+    def _note_gap(self, gap: Event, parent: int, event_id: int) -> int:
+        """Note that events were dropped, and return the node that they were in.
+
+        ``parent`` was running all the time. Of what runs in the calls that began meanwhile, the beginning is missing.
+        """
+        for event, state in self._states.get(gap.thread, []):
+            if event > parent:
+                self._cut_frames(state.frames)
+        missing = missing_of(gap)
+        state = self._state(gap.thread, parent, event_id)
+        state.missing = missing
+        for resumed in range(event_id + 1, event_id + 1 + missing.still_open):
+            self._resumed.add(resumed)
+        return state.node
 
     def _thread(self, name: str, event_id: int) -> int:
         """Return the node of a thread; add it if this event is the first in it."""
@@ -185,6 +267,15 @@ class _Builder:
 
         ``entries`` are the frames in the event's stack. ``is_after_gap`` says that events before it were dropped.
         """
+        forward = -1
+        if state.is_backward:
+            forward = self._distinct.forwards[event_id]
+        if forward >= 0 and forward != state.forward and not self._is_in_two_passes(event, state):
+            # Another node of the autograd graph is running, and all that the last one called has returned.
+            state.forward = forward
+            if state.missing is not None:
+                self._cut_frames(state.frames)
+            state.frames.clear()
         if state.missing is not None:
             missing = state.missing
             state.missing = None
@@ -254,6 +345,11 @@ class _Builder:
                 break
         return False
 
+    def _is_in_two_passes(self, event: Event, state: _State) -> bool:
+        """Return whether an event is in a backward pass that has no event of its own, inside of the one around it."""
+        inside = event.stack[len(self._distinct.sample(state.node).stack) :]
+        return sum(at.function == "_engine_run_backward" for at in inside) > 1
+
     def _move_frames(
         self,
         state: _State,
@@ -301,6 +397,7 @@ class _Builder:
             state.changed = set()
         if event.kind == "module":
             self._note_module(frames, event)
+        self._tell_apart(frames)
         if event.direct and innermost.place is not None:
             self._note_sure_place(frames)
         if event.error is not None or event.end_ns is None:
@@ -338,6 +435,10 @@ class _Builder:
                 break
             if index < first_own:
                 continue
+            if not frame.is_called_once:
+                self._cut_frames(state.frames[index:])
+                del state.frames[index:]
+                break
             inside = [each.place for each in entries[index + 1 :]]
             is_elsewhere = frame.place is not entry.place
             change = self._move_after_gap(frame, entry, inside, event_id, missing)
@@ -348,6 +449,8 @@ class _Builder:
                 del state.frames[index + 1 :]
                 state.direct = False
             break
+        else:
+            self._cut_frames(state.frames[len(entries) :])
         node = self._add(state, entries, event, event_id, is_after_gap=True)
         for frame in state.frames:
             for entered in frame.loops:
@@ -532,7 +635,12 @@ class _Builder:
         for loop in place.loops[kept:]:
             site = self._site(ScopeSite(frame.entry.at, place, loop=loop))
             node = self._tree.add(LOOP, frame.node, event_id, site, frame.entry.index)
-            self._loops[node] = RunningLoop(loop, self._outer_loop(frame, event_id))
+            enclosing = -1
+            if frame.loops:
+                enclosing = frame.loops[-1].node
+            self._loops[node] = RunningLoop(
+                loop, self._outer_loop(frame, event_id), frame, enclosing
+            )
             frame.loops.append(EnteredLoop(loop, node, self._begin_iteration(node, event_id)))
         innermost = len(frame.loops) - 1
         for index, entered in enumerate(frame.loops):
@@ -598,9 +706,42 @@ class _Builder:
             )
             call = self._tree.add(CALL, around, event_id, self._site(site), entry.index)
             around = call
-        frame = RunningFrame(entry, entry.place, around, call)
+        if state.node == self._tree.threads.get("MainThread") and not any(
+            _is_in_file_of_program(frame.entry.at) for frame in frames
+        ):
+            caller = None  # whatever runs the program, such as pytest, runs it once
+        frame = RunningFrame(entry, entry.place, around, call, caller)
+        frame.is_called_once = self._is_called_once(state, entry, caller, event_id)
+        if caller is not None and caller.loops:
+            frame.caller_loop = caller.loops[-1].node
         frames.append(frame)
         self._enter_loops(frame, 0, event_id)
+
+    def _is_called_once(
+        self, state: _State, entry: Entry, caller: RunningFrame | None, event_id: int
+    ) -> bool:
+        """Return whether one execution of an instruction calls the function of a frame once.
+
+        Torch and the standard library may call a function as often as they like, with few exceptions. Of a caller whose
+        place is not known, such as a generator, nothing shows how often it makes the call.
+        """
+        if entry.is_opaque or entry.at.function == MODULE_LEVEL:
+            return True
+        stack = self._distinct.sample(event_id).stack
+        function = ""
+        if entry.index:
+            function = stack[entry.index - 1].function
+        if caller is not None:
+            if entry.caller == len(state.frames) - 1:
+                return caller.place is not None and not calls_back(caller.place)
+            return function in _CALL_ONCE
+        if state.node >= self._tree.events:
+            is_main = state.node == self._tree.threads.get("MainThread")
+            return is_main or not state.frames or function in _CALL_ONCE
+        around = self._distinct.sample(state.node)
+        if function.rpartition(".")[2] in _CALL_ONCE_FOR_EACH_NODE:
+            return state.forward >= 0
+        return around.kind in ("call", "module") or around.name.endswith(".apply")
 
     def _recursion(
         self, frames: list[RunningFrame], entry: Entry, caller: Place | None
@@ -618,6 +759,29 @@ class _Builder:
             ):
                 return self._tree.parent[frame.call]
         return None
+
+    def _tell_apart(self, frames: list[RunningFrame]) -> None:
+        """Note that an event tells its iteration, or its call, from the next one, if each of them passes its place.
+
+        If each call passes it, it also tells the callers' iterations or calls apart.
+        """
+        called = -1
+        for index in range(len(frames) - 1, -1, -1):
+            frame = frames[index]
+            if frame.entry.is_opaque and called < 0:
+                continue
+            if called >= 0 and frames[called].entry.caller != index:
+                return
+            place = frame.place
+            if place is None or not place.always:
+                return
+            if frame.loops:
+                self._loops[frame.loops[-1].node].is_told_apart = True
+                return
+            frame.is_told_apart = True
+            if not frame.is_called_once:
+                return
+            called = index
 
     def _note_sure_place(self, frames: list[RunningFrame]) -> None:
         """Note that an event happened at the innermost place, if every iteration of the loop around passes it.
@@ -650,7 +814,7 @@ class _Builder:
             if frame.is_partial and counter is None:
                 return  # the event that counts this call may have been dropped
             frame.counted_by = innermost
-            if frame.entry.caller != index - 1:
+            if frame.entry.caller != index - 1 or not frame.is_called_once:
                 return
 
     def _note_module(self, frames: list[RunningFrame], event: Event) -> None:

@@ -137,6 +137,16 @@ class DistinctEvents:
         return [event.duration_ns or 0 for event in self.source.events()]
 
     @cached_property
+    def forwards(self) -> Sequence[int]:
+        """Return by event of a backward pass the event of the forward pass that it belongs to; -1 if not known."""
+        if isinstance(self.source, TableEvents):
+            return self.source.tables.forward
+        return [
+            -1 if event.forward_event is None else event.forward_event
+            for event in self.source.events()
+        ]
+
+    @cached_property
     def python_calls(self) -> Sequence[int]:
         """Return by event the number of the Python call that it belongs to; -1 if that is not known."""
         if isinstance(self.source, TableEvents):

@@ -77,6 +77,14 @@ class RunningFrame:
     """The node of the call or, if it has none, the node around it."""
     call: int
     """The node of the call; -1 if it has none."""
+    caller: RunningFrame | None = None
+    """The frame of the program that called it; None if there is none."""
+    caller_loop: int = -1
+    """The innermost loop that the caller was in; -1 if there is none."""
+    is_told_apart: bool = False
+    """Whether there was an event in it that every call makes, outside of the loops in it."""
+    is_called_once: bool = True
+    """Whether one execution of the caller's instruction calls this function once, and not as often as it likes."""
     loops: list[EnteredLoop] = field(default_factory=list[EnteredLoop])
     """The loops of its function that it is in, outermost first."""
     counted_by: Place | None = None

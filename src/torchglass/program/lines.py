@@ -21,6 +21,7 @@ from torchglass.events.types import Event, Location, Value
 from torchglass.program.dedup import ById, shape_key
 from torchglass.program.fold import Foldable
 from torchglass.program.frames import is_own
+from torchglass.program.inner import nearest_around
 from torchglass.program.paths import relative_path, split_index
 from torchglass.program.program import Program
 from torchglass.program.tree import CALL as TREE_CALL
@@ -167,7 +168,9 @@ class LineNode:
     assigned: dict[tuple[str, ...], list[tuple[Value, ...]]] | None = None
     """For a line, by names, the values that they were assigned; values of equal shapes are listed once."""
     spent: int = 0
-    """How long the steps in it took together, in nanoseconds."""
+    """How long the events in it took together, without those inside of others, in nanoseconds."""
+    counted_around: int = 0
+    """How much of that is also in another event in it, which is not around it in this tree."""
     size: int = 0
     """How many steps are in it."""
     has_lines: bool = False
@@ -227,6 +230,14 @@ class LineTree(Foldable):
         """By thread, the path of the last step."""
         self._paths: dict[tuple[int, int, int], _Path] = {}
         """By the ``id`` of a stack, the call and the scope around the event."""
+        self._step_around: Sequence[int] = ()
+        """By event, the nearest step around it; -1 if there is none."""
+        self._containers: set[int] = set()
+        """The steps that have events inside."""
+        self._nodes_of_step: dict[int, list[int]] = {}
+        """By step that has others inside, the nodes on the way to it."""
+        self._timed_calls: set[int] = set()
+        """The calls whose time was counted."""
         self._assigned = bytearray(len(events))
         self._names: dict[tuple[int, int], str] = {}
         self._keys: dict[int, Hashable] = {}
@@ -331,6 +342,10 @@ class LineTree(Foldable):
             self._names[key] = relative_path(event, outer)
         return self._names[key]
 
+    def is_in_step(self, node: int) -> bool:
+        """Return whether a step happened inside another one."""
+        return self._step_around[self.nodes[node].number] >= 0
+
     def first_step(self, node: int) -> int:
         """Return the first step in a node."""
         while self.nodes[node].kind != STEP:
@@ -339,8 +354,13 @@ class LineTree(Foldable):
 
     # ------------------------------------------------------------ filling
 
-    def add_steps(self, steps: Iterable[int]) -> None:
+    def add_steps(self, steps: Sequence[int]) -> None:
         """Add steps (events in order), and what the other events assigned. Then sum up times and sizes."""
+        is_step = bytearray(len(self._events))
+        for step in steps:
+            is_step[step] = True
+        self._step_around = nearest_around(self._distinct.parents, is_step)
+        self._containers = set(self._step_around)
         remaining = iter(steps)
         step = next(remaining, -1)
         for number in range(len(self._events)):
@@ -352,10 +372,12 @@ class LineTree(Foldable):
         for node in reversed(self.nodes):
             for child in node.children:
                 inner = self.nodes[child]
-                node.spent += inner.spent
+                if node.kind != CALL:
+                    node.spent += inner.spent
                 node.size += inner.size
                 if inner.kind == LINE or (inner.kind != CALL and inner.has_lines):
                     node.has_lines = True
+            node.spent -= node.counted_around
 
     def _add_step(self, step: int) -> None:
         """Put a step under its lines: below the nodes that it shares with the last step, and new ones for the rest."""
@@ -375,12 +397,36 @@ class LineTree(Foldable):
         else:
             nodes = previous.nodes[: _count_shared(path.items, previous.path.items)]
         for kind, number in path.items[len(nodes) :]:
+            around = nodes[:]
             nodes.append(self._add_node(kind, number, thread, nodes))
+            if kind == CALL and number not in self._timed_calls:
+                self._timed_calls.add(number)
+                self._add_time(self.nodes[nodes[-1]], around)
         self._previous[thread] = _PlacedPath(path, nodes)
         leaf = self.nodes[self._add_node(STEP, step, thread, nodes)]
-        leaf.spent = self._distinct.spent_ns[step]
         leaf.size = 1
+        self._add_time(leaf, nodes)
+        if step in self._containers:
+            self._nodes_of_step[step] = nodes
         self._assign_around(step, path, nodes)
+
+    def _add_time(self, node: LineNode, around: Sequence[int]) -> None:
+        """Add the time of a step or a call; ``around`` are the nodes around it.
+
+        If it is inside of a step, such as a custom ``backward`` in ``loss.backward()``, the lines around both have its
+        time already.
+        """
+        node.spent = self._distinct.spent_ns[node.number]
+        step = self._step_around[node.number]
+        if step <= self._calls[node.number]:
+            return
+        common = [
+            one
+            for one, other in zip(around, self._nodes_of_step[step], strict=False)
+            if one == other
+        ]
+        if common:
+            self.nodes[common[-1]].counted_around += node.spent
 
     def _note_assignment(self, number: int) -> None:
         """Note what an event that is not a step was assigned to, if its line is on the path of the last step.

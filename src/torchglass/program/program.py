@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -60,6 +61,26 @@ class Program:
     def totals(self) -> Totals:
         """How often what was called, also in events that were not kept."""
         return Totals(self.distinct, self.left_out)
+
+    @cached_property
+    def spent_ns(self) -> Sequence[int]:
+        """By node, how long it took, in nanoseconds; 0 if that is not known.
+
+        For a call without an event, a loop or an iteration, that is the time of the events in it, without those inside
+        of others. What views leave out is not counted.
+        """
+        tree = self.tree
+        spent = array("q", self.distinct.spent_ns)
+        spent.extend([0] * (len(tree) - tree.events))
+        for event, is_left_out in enumerate(self.left_out):
+            around = tree.parent[event]
+            if around >= tree.events and not is_left_out:
+                spent[around] += spent[event]
+        for scope in range(len(tree) - 1, tree.events - 1, -1):
+            around = tree.parent[scope]
+            if around >= tree.events:
+                spent[around] += spent[scope]
+        return spent
 
     @cached_property
     def flow(self) -> DataFlow:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from torchglass.events.missing import Missing
 from torchglass.events.types import Location
+from torchglass.program.frames import RunningFrame
 from torchglass.program.sure_places import CallCounter, SurePlace
 from torchglass.program.tree import Count, LoopRun
 from torchglass.source.places import Loop, Place
@@ -36,6 +37,10 @@ class RunningLoop:
     loop: Loop
     outer: int
     """The loop just around it; see ``LoopRun.outer``."""
+    frame: RunningFrame
+    """The frame that it runs in."""
+    enclosing: int
+    """The loop around it in the same frame; -1 if there is none."""
     begun: int = 0
     """How many iterations have begun."""
     kept: int = 0
@@ -44,6 +49,8 @@ class RunningLoop:
     """How many iterations had an event after the head."""
     in_body: bool = False
     """Whether the last iteration had one."""
+    is_told_apart: bool = False
+    """Whether there was an event that every iteration makes, outside of the loops in it."""
     failed: bool = False
     """Whether an error left the last iteration."""
     sure_places: dict[Place, SurePlace] = field(default_factory=dict["Place", "SurePlace"])
@@ -103,7 +110,8 @@ class RunningLoop:
         completed = self.begun - 1
         estimates: list[int] = []
         for place, sure in self.sure_places.items():
-            if not sure.is_once or sure.iterations < completed:
+            dropped = sure.count_dropped(missing)
+            if dropped is None or sure.iterations < completed:
                 # Some iterations have no event here, so the place does not count them.
                 continue
             has_passed: bool | None = place_now is not None and place.order < place_now.order
@@ -111,7 +119,7 @@ class RunningLoop:
                 has_passed = sure.counter.is_before(inside)
             if has_passed is None:
                 continue
-            passed = sure.iterations + sure.count_dropped(missing)
+            passed = sure.iterations + dropped
             if has_passed:
                 passed -= 1
             estimates.append(passed)
@@ -126,28 +134,36 @@ class RunningLoop:
         if not missing.is_complete:
             self.is_cut = True
 
-    def run(self) -> LoopRun:
-        """Return what is known of the loop after its last event."""
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether its iterations cannot be told apart; see ``LoopRun.is_uncounted``."""
+        return self.begun == 1 and not self.is_told_apart
+
+    def run(self, is_one_execution: bool) -> LoopRun:
+        """Return what is known of the loop after its last event.
+
+        ``is_one_execution`` is whether all its iterations are certain to be of one execution of the loop.
+        """
         return LoopRun(
-            count=self._count(),
+            count=self._count(is_one_execution),
             begun=self.begun,
             is_over_layers=self.is_over_layers,
-            is_uncounted=self.begun == 1 and not self.sure_places,
+            is_uncounted=self.is_uncounted,
             outer=self.outer,
             not_kept=self.begun - self.kept,
         )
 
-    def _count(self) -> Count:
-        """Return the number of iterations. It is exact only if events at one sure place prove it.
+    def _count(self, is_one_execution: bool) -> Count:
+        """Return the number of iterations. Only events at a sure place prove that there were no more.
 
         If the last events are those of a ``while`` test, or of a step of the iterator, and none in the body follows,
         the loop may have ended there. So they are no iteration.
         """
         number = self.with_body
-        is_exact = not self.is_cut and any(
+        are_all_seen = not self.is_cut and any(
             self._proves(place, sure, number) for place, sure in self.sure_places.items()
         )
-        return Count(number, is_exact)
+        return Count(number, at_least=is_one_execution, at_most=are_all_seen)
 
     def _proves(self, place: Place, sure: SurePlace, number: int) -> bool:
         """Return whether the events at a sure place prove that there were ``number`` iterations."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from torchglass.events.missing import Missing, code_range
 from torchglass.events.types import Event, Location
 from torchglass.program.frames import Entry, FrameReader
+from torchglass.source.iterations import calls_back
 from torchglass.source.places import Loop, Place
 
 
@@ -68,17 +69,19 @@ class SurePlace:
         is_certain = self.counter is None or self.counter.is_certain
         return self.events == self.iterations and is_certain
 
-    def count_dropped(self, missing: Missing) -> int:
-        """Return how many dropped events happened there; 0 if that does not give the number of iterations."""
-        if not self.is_once:
-            return 0
+    def count_dropped(self, missing: Missing) -> int | None:
+        """Return how many dropped events happened there; None if that does not give the number of iterations."""
+        at = self.at
         if self.counter is not None:
-            return missing.executions[code_range(self.counter.at)]
-        return missing.executions[code_range(self.at)]
+            at = self.counter.at
+        expression = code_range(at)
+        if not self.is_once or expression in missing.mixed:
+            return None
+        return missing.executions[expression]
 
     def add_dropped(self, missing: Missing) -> None:
-        """Count the dropped events that happened there."""
-        dropped = self.count_dropped(missing)
+        """Count the dropped events that happened there, if they give the number of iterations."""
+        dropped = self.count_dropped(missing) or 0
         self.iterations += dropped
         self.events += dropped
         self.last_iteration = self.iterations - 1
@@ -137,6 +140,9 @@ def _index_in_loop(entries: Sequence[Entry]) -> int:
                 return -1
             return index
         if entry.caller != index - 1:
+            return -1
+        caller = entries[index - 1].place
+        if caller is not None and calls_back(caller):
             return -1
     return -1
 

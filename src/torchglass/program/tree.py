@@ -27,11 +27,22 @@ _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
 
 class Count(NamedTuple):
-    """How many iterations there were."""
+    """How many iterations an execution of a loop had."""
 
     number: int
-    exact: bool
-    """False if there may have been more."""
+    at_least: bool
+    """Whether it had this many or more."""
+    at_most: bool
+    """Whether it had this many or fewer. There are more than were seen if some iterations made no event, and fewer if
+    several executions look like one because nothing tells them apart."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether it had just this many."""
+        return self.at_least and self.at_most
+
+
+ONCE = Count(1, at_least=True, at_most=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,7 +143,7 @@ class ProgramTree:
         """Return how many iterations a loop had; 1 for other nodes."""
         run = self.loops.get(node)
         if run is None:
-            return Count(1, True)
+            return ONCE
         return run.count
 
     def number(self, node: int) -> int:

@@ -25,9 +25,10 @@ from torchglass.events.schema import NONE
 from torchglass.events.tables import Tables
 from torchglass.journal import layout
 from torchglass.journal.series import points_in
-from torchglass.settle.columns import FIXED_COLUMNS, Columns, FixedFields, module_row
+from torchglass.settle.columns import FIXED_COLUMNS, OP, Columns, FixedFields, module_row
 from torchglass.settle.journal_rows import JournalRows
 from torchglass.settle.measured import stats_of
+from torchglass.settle.places import StackFrame
 
 _CALLEE = FIXED_COLUMNS.index("callee")
 _STACK = FIXED_COLUMNS.index("stack")
@@ -48,6 +49,8 @@ class MissingRecords:
     """Whether all of the missing records are counted."""
     series: dict[_CallSite, list[SampledOutput]]
     """Statistics of some of their outputs."""
+    still_open: int
+    """How many calls began in the gap and had not ended when it did."""
 
 
 class Gaps:
@@ -95,7 +98,7 @@ class Gaps:
                     callee, stack, number = entry
                     counts[callee, stack] += number
         counts.subtract((words[layout.WHAT], words[layout.STACK]) for _, words in copies)
-        return MissingRecords(event, counts, counted == last - first, series)
+        return MissingRecords(event, counts, counted == last - first, series, len(copies))
 
     def _add_series(
         self,
@@ -149,6 +152,8 @@ class Gaps:
         module_calls: Counter[ModuleKey] = Counter()
         alike_by_distance: Counter[int] = Counter()
         by_callee: Counter[tuple[CodeRange, int]] = Counter()
+        is_from_one_place = self._is_from_one_place(gap, fields_of)
+        mixed: set[CodeRange] = set()
         for (callee, stack), number in gap.counts.items():
             if number <= 0:
                 continue
@@ -166,6 +171,8 @@ class Gaps:
             expression = self._code_range(fixed)
             if _is_direct(fixed) and expression is not None:
                 by_callee[expression, callee] += number
+                if not is_from_one_place[self._columns.places.innermost(stack)]:
+                    mixed.add(expression)
         # One execution of an expression may call several functions.
         executions: Counter[CodeRange] = Counter()
         for (expression, _), number in by_callee.items():
@@ -174,9 +181,30 @@ class Gaps:
             is_complete=gap.is_complete,
             module_calls=module_calls,
             executions=executions,
+            mixed=frozenset(mixed),
+            still_open=gap.still_open,
             series=self._series(gap),
             alike_by_distance=alike_by_distance,
         )
+
+    def _is_from_one_place(
+        self, gap: MissingRecords, fields_of: Mapping[_CallSite, FixedFields]
+    ) -> dict[StackFrame | None, bool]:
+        """Return by innermost frame whether all dropped calls that it made are of one call site.
+
+        A call site without a kept event may be such a call, too.
+        """
+        is_from_one_place: dict[StackFrame | None, bool] = {}
+        for (callee, stack), number in gap.counts.items():
+            fixed = fields_of.get((callee, stack))
+            if fixed is None:
+                is_op = callee >= 0 and self._journal_rows.callees[callee].kind == OP
+            else:
+                is_op = not _is_direct(fixed)
+            if number > 0 and not is_op:
+                frame = self._columns.places.innermost(stack)
+                is_from_one_place[frame] = frame not in is_from_one_place
+        return is_from_one_place
 
     def _kept_calls(self) -> dict[tuple[int, int, int], int]:
         """Return the first kept event that ended without an error, by callee, stack and called module."""

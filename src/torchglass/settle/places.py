@@ -23,7 +23,7 @@ StackKey = tuple[int, ...]
 """(number of the stack below, code, instruction, code, instruction, …), innermost frame first."""
 
 
-class _Frame(NamedTuple):
+class StackFrame(NamedTuple):
     """One frame of a stack."""
 
     code: int
@@ -71,6 +71,20 @@ class PlaceTable:
             return self._sites.get(self.tables.stack_user[stack])
         return None
 
+    def innermost(self, raw: int) -> StackFrame | None:
+        """Return the innermost frame of a stack of the journal, or None if it has none. The stack need not be kept."""
+        while raw in self.journal_rows.stacks:
+            key = self.journal_rows.stacks[raw]
+            for position in range(1, len(key), 2):
+                origin = self.sources.origin(key[position])
+                if origin != OURS:
+                    return StackFrame(key[position], key[position + 1], origin)
+            # In a damaged journal, following the bases might never end.
+            if key[0] >= raw:
+                return None
+            raw = key[0]
+        return None
+
     def owner(self, raw: int, cls: int) -> str | None:
         """Return ``Class.method`` of the innermost frame that is a method of a module, or None if there is none."""
         while raw != NONE:
@@ -108,13 +122,13 @@ class PlaceTable:
         self._direct.append(user_frame is not None and all(map(_only_forwards, inner_codes)))
         return number
 
-    def _frames(self, key: StackKey) -> list[_Frame]:
+    def _frames(self, key: StackKey) -> list[StackFrame]:
         """Return the frames of a stack without torchglass's own, innermost first."""
-        found: list[_Frame] = []
+        found: list[StackFrame] = []
         for code, instruction in zip(key[1::2], key[2::2], strict=True):
             origin = self.sources.origin(code)
             if origin != OURS:
-                found.append(_Frame(code, instruction, origin))
+                found.append(StackFrame(code, instruction, origin))
         return found
 
     def _site(self, code: int, lasti: int, origin: str, has_expression: bool) -> int:

@@ -141,7 +141,7 @@ class Settler:
         self.journal_rows.update()
         for span, first, last in in_order(spans):
             self._fill_span(span, first, last)
-        self._count_ends()
+        self._fill_ends()
         self._check_values()
         modules = self.journal_rows.modules.values()
         self.values.read(value for module in modules for _, value in module.parameters)
@@ -239,13 +239,16 @@ class Settler:
         copies = self._copies(span, state, first)
         missing = first - state.next_record - len(copies)
         first_missing = state.next_record
-        parent = NONE
-        if copies:
-            _, outermost_words = copies[0]
-            parent = state.event_of(outermost_words[layout.PARENT])
+        resumed_words = span.chunk.words(first, first + 1).tolist()
+        # The outermost call that began in the gap and goes on after it shows what was running all the time.
+        _, words_around = (copies or [(first, resumed_words)])[0]
+        if words_around[layout.PARENT] == NONE:
+            parent = self._caller_of(span.thread)
+        else:
+            parent = state.event_of(words_around[layout.PARENT])
         last_start = state.last_start or self.recorded.row.started_ns
         begin = min([last_start, *(words[layout.START] for _, words in copies)])
-        resumed = span.chunk.words(first, first + 1)[layout.START]
+        resumed = resumed_words[layout.START]
         state.skip_to(first)
         event = len(self.tables)
         self._append_gap(span.thread, parent, begin, max(resumed, begin), missing)
@@ -277,11 +280,10 @@ class Settler:
     def _append_gap(self, thread: int, parent: int, begin: int, end: int, missing: int) -> None:
         """Add the event that stands for missing records of a thread, between two times in nanoseconds."""
         count_and_time = f"{missing:,} events in {(end - begin) / 1e9:,.3g} s"
+        self._count_missing(missing)
         if self._has_reached_limit():
-            self._dropped += missing
             note = f"{count_and_time} are not kept: {self._limit_reached()}"
         else:
-            self._missing += missing
             note = f"{count_and_time} are not there: the journal is damaged"
         fixed = self.columns.add_gap(note)
         batch = Batch(len(self.tables.io))
@@ -300,6 +302,12 @@ class Settler:
         )  # fmt: skip
         self.columns.extend(thread, batch)
 
+    def _count_missing(self, missing: int) -> None:
+        if self._has_reached_limit():
+            self._dropped += missing
+        else:
+            self._missing += missing
+
     def _has_reached_limit(self) -> bool:
         """Return whether there were so many records that some were dropped on purpose."""
         if self._max_events is None or self._keeps_begin:
@@ -311,17 +319,24 @@ class Settler:
     def _limit_reached(self) -> str:
         return f"the limit of {self._max_events or 0:,} was reached; record(max_events=…) or --max-events raises it"
 
-    def _count_ends(self) -> None:
-        """Count the records that are missing at the end of a thread. It may have ended long before the recording."""
-        missing = 0
+    def _fill_ends(self) -> None:
+        """Add the event of a gap where records are missing at the end of a thread, which may have ended long ago."""
+        ended = self.recorded.ended
         for thread, end in self._ends().items():
             state = self._threads.get(thread)
-            if state is not None:
-                missing += max(end - state.next_record, 0)
-        if self._has_reached_limit():
-            self._dropped += missing
-        else:
-            self._missing += missing
+            if ended is None or state is None or end <= state.next_record:
+                continue
+            first = state.next_record
+            if first == state.begin:
+                # Nothing of the thread was kept, so there is nothing to show a gap in.
+                self._count_missing(end - first)
+                continue
+            begin = state.last_start or self.recorded.row.started_ns
+            event = len(self.tables)
+            self._append_gap(
+                thread, self._caller_of(thread), begin, max(ended.stopped_ns, begin), end - first
+            )
+            self._gaps.add(event, thread, first, end, [])
 
     def _backward_flags(self, thread: int, first: int, last: int) -> bytearray:
         """Return a byte for each record: 1 if the autograd engine was running."""

@@ -68,7 +68,7 @@ class ThreadState:
 
     def event_of(self, record: int) -> int:
         """Return the event of an earlier record, or NONE if it was dropped or belongs to another recording."""
-        if record >= self.first:
+        if self.first <= record < self.next_record:
             return self.numbers[record - self.first]
         return self.earlier.get(record, NONE)
 

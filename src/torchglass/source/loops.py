@@ -74,6 +74,8 @@ class Loops:
             if generator is not None:
                 generator_place = reader.places[generator]
             self._places[node, part] = _place_of_part(place, part, generator_place)
+            if part == "before" and isinstance(node, FOR):
+                self._places[node, part].always = reader.places[node.iter].always
         return self._places[node, part]
 
     def comparison(self, place: Place, number: int) -> Place:

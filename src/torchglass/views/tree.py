@@ -94,9 +94,9 @@ class _Tree:
         self._events = self._shown.events
         self._layers = Layers(trace.modules(), self._shown)
         self._spent_ns: Sequence[int] = ()
-        """By event, how long it took; empty without ``times=True``."""
+        """By node, how long it took; empty without ``times=True``."""
         if options.times:
-            self._spent_ns = program.distinct.spent_ns
+            self._spent_ns = program.spent_ns
         self._sizes: dict[int, int] = {}
         """By node, how many events are at and below it."""
         self._shared_cells: dict[_CellsKey, Cells] = {}
@@ -291,18 +291,8 @@ class _Tree:
         return Cell(kinds.TIME, f"{duration(spent):>8} {share(spent, self._trace.duration_ns):>6}")
 
     def _time(self, node: int) -> int:
-        """Return how long a node took; for a scope, how long the events in it took."""
-        total = 0
-        pending = [node]
-        while pending:
-            each = pending.pop()
-            if each < len(self._events):
-                total += sum(
-                    self._spent_ns[event] for event in self._shown.helpers.get(each, (each,))
-                )
-            else:
-                pending += self._shown.children_of(each)
-        return total
+        """Return how long a node took."""
+        return sum(self._spent_ns[each] for each in self._shown.helpers.get(node, (node,)))
 
     def _rounds(self, item: Item, context: _Context) -> str:
         """Return in which rounds an item happened, if not in all."""

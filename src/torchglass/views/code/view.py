@@ -479,7 +479,8 @@ class _Code:
         time = self._time(item)
         if time:
             cells = (*cells, *time)
-        self._shown_ns += sum(self._nodes[node].spent for node in item.nodes)
+        outermost = [node for node in item.nodes if not self._shown.is_in_step(node)]
+        self._shown_ns += sum(self._nodes[node].spent for node in outermost)
         row = Row(context.depth, kinds.EVENT, cells, numbers[0], item.times, len(numbers))
         note = self._steps.events[numbers[0]].note
         if note:

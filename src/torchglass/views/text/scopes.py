@@ -143,13 +143,23 @@ def loop_place(site: ScopeSite) -> Location | None:
 def count_word(tree: ProgramTree, loops: Sequence[int]) -> str:
     """Return how many iterations loops had.
 
-    It is ``× 938``, ``× 5–10`` if the loops differ, or ``× ≥ 7`` if only a lower bound is known.
+    It is ``× 938``, ``× 5–10`` if the loops differ, ``× ≥ 7`` or ``× ≤ 7`` if only a bound is known,
+    ``× ?`` if there is none, and ``× 938 or ≥ 7`` if more is known of some of the loops.
     """
-    counts = list(map(tree.count, loops))
-    numbers = [each.number for each in counts]
-    if all(each.exact for each in counts):
-        return f"× {range_word(numbers)}"
-    return f"× ≥ {count(min(numbers))}"
+    counts = set(map(tree.count, loops))
+    words: list[str] = []
+    known = [each.number for each in counts if each.exact]
+    if known:
+        words.append(range_word(known))
+    at_least = [each.number for each in counts if each.at_least and not each.at_most]
+    if at_least:
+        words.append(f"≥ {count(min(at_least))}")
+    at_most = [each.number for each in counts if each.at_most and not each.at_least]
+    if at_most:
+        words.append(f"≤ {count(max(at_most))}")
+    if not all(each.at_least or each.at_most for each in counts):
+        words.append("?")
+    return f"× {' or '.join(words)}"
 
 
 def loop_cells(tree: ProgramTree, loops: Sequence[int], rounds: str = "") -> Cells:
