@@ -177,7 +177,8 @@ class DistinctEvents:
             number = known.get(key)
             if number is None:
                 number = known[key] = len(self.samples)
-                self.samples.append(tables.event(len(alike)))
+                # The statistics of other events that are alike are others: nobody may read those of a sample.
+                self.samples.append(tables.event(len(alike), has_stats=False))
             alike.append(number)
 
     def _read_events(self) -> None:
