@@ -116,7 +116,7 @@ class Tables(StackColumns):
             self._stacks[stack] = locations
         return locations
 
-    def value(self, number: int, role: str) -> Value:
+    def value(self, number: int, role: str, has_stats: bool = True) -> Value:
         """Return a value as an object, with its role in an event."""
         meta = self.metas[self.value_meta[number]]
         version = self.value_version[number]
@@ -125,6 +125,9 @@ class Tables(StackColumns):
         sketch = None
         if number in self.sketches:
             sketch = Sketch.of(self.sketches[number])
+        stats = None
+        if has_stats:
+            stats = self.stats(number)
         return Value(
             number,
             meta.kind,
@@ -139,7 +142,7 @@ class Tables(StackColumns):
             _or_none(storage),
             _or_none(version),
             _or_none(producer),
-            self.stats(number),
+            stats,
             sketch,
         )
 
@@ -172,12 +175,17 @@ class Tables(StackColumns):
             self.value_norm[number],
         )
 
-    def values_of(self, form: int, first: int) -> tuple[Value, ...]:
+    def values_of(self, form: int, first: int, has_stats: bool = True) -> tuple[Value, ...]:
         """Return the values of a form. They begin at index ``first`` of ``io``."""
         if form == NONE:
             return ()
         roles = self.forms[form].roles
-        return tuple([self.value(self.io[first + index], role) for index, role in enumerate(roles)])
+        return tuple(
+            [
+                self.value(self.io[first + index], role, has_stats)
+                for index, role in enumerate(roles)
+            ]
+        )
 
     def mentions(self) -> Iterator[tuple[int, int, str]]:
         """Yield event, value and role of each input and output, in the order of the events."""
@@ -199,8 +207,11 @@ class Tables(StackColumns):
             text += self.metas[self.value_meta[self.io[first + index]]].word + piece
         return text
 
-    def event(self, number: int, shown_as: int | None = None) -> Event:
-        """Return the event of a row as an object. In live output, which keeps no rows, ``shown_as`` is its id."""
+    def event(self, number: int, shown_as: int | None = None, has_stats: bool = True) -> Event:
+        """Return the event of a row as an object. In live output, which keeps no rows, ``shown_as`` is its id.
+
+        Its values have statistics, unless ``has_stats`` is false.
+        """
         callee = self.callees[self.callee[number]]
         args = self.args[number]
         result = self.result[number]
@@ -263,8 +274,8 @@ class Tables(StackColumns):
             operator=operator,
             args=self.text_of(args, first_input),
             result=self.text_of(result, first_output),
-            inputs=self.values_of(args, first_input),
-            outputs=self.values_of(result, first_output),
+            inputs=self.values_of(args, first_input, has_stats),
+            outputs=self.values_of(result, first_output, has_stats),
             stack=locations,
             location=location,
             owner=self._text_or_none(self.owner[number]),

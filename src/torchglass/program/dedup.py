@@ -198,7 +198,8 @@ class DistinctEvents:
             if sample is None:
                 sample = len(self.samples)
                 sample_of[key] = sample
-                self.samples.append(tables.event(len(alike)))
+                # Events that are alike have other statistics, so a sample has none.
+                self.samples.append(tables.event(len(alike), has_stats=False))
             alike.append(sample)
 
     def _read_events(self) -> None:

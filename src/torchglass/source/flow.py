@@ -55,8 +55,12 @@ class ControlFlow(Statements):
     def _containing(self, *kinds: type[ast.AST]) -> set[int]:
         """Return statements whose head has a node of these types, and all that contain them in their function."""
         numbers: set[int] = set()
+        are_statements = all(issubclass(kind, ast.stmt) for kind in kinds)
         for statement in self.all:
-            if not any(isinstance(node, kinds) for node in walk_head(statement.node)):
+            is_found = isinstance(statement.node, kinds)
+            if not is_found and not are_statements:
+                is_found = any(isinstance(node, kinds) for node in walk_head(statement.node))
+            if not is_found:
                 continue
             enclosing: Statement | None = statement
             while enclosing is not None:
