@@ -106,7 +106,7 @@ def trainer_b(wrong):
             by = torch.clamp(0.5 / (norm + 1e-6), max=1.0)
             for p in w.values():
                 p.grad.mul_(by)
-        opt.step()  # wrong: no decay of biases, betas of the default, decay in the gradient, clipping missing
+        opt.step()  # wrong: no decay of biases, betas of the default, decay in the gradient, clipping missing, schedule one step late
         if wrong == "gradients kept":
             pass
         else:

@@ -24,7 +24,7 @@ class SelfAttention(nn.Module):
     def forward(self, x):
         b, t, c = x.shape
         q, k, v = (f(x).view(b, t, self.heads, c // self.heads).transpose(1, 2) for f in (self.q, self.k, self.v))
-        scores = q @ k.transpose(-2, -1) / math.sqrt(c // self.heads)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(c // self.heads)  # wrong: scale forgotten
         scores = scores.masked_fill(torch.ones(t, t, dtype=torch.bool).triu(1), float("-inf"))
         y = torch.softmax(scores, dim=-1) @ v
         return self.o(y.transpose(1, 2).contiguous().view(b, t, c))
@@ -39,7 +39,7 @@ class DecoderBlock(nn.Module):
         self.drop = nn.Dropout(0.1)
 
     def forward(self, x):
-        x = x + self.drop(self.attention(self.norm1(x)))
+        x = x + self.drop(self.attention(self.norm1(x)))  # wrong: norm after the sum
         return x + self.drop(self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh")))
 
 
@@ -182,7 +182,7 @@ class Rewritten:
         if self.how in ("+fused qkv", "parts of qkv exchanged"):
             weight = torch.cat([self.w[f"{at}{name}.weight"] for name in "qkv"])
             bias = torch.cat([self.w[f"{at}{name}.bias"] for name in "qkv"])
-            q, k, v = F.linear(h, weight, bias).chunk(3, dim=-1)
+            q, k, v = F.linear(h, weight, bias).chunk(3, dim=-1)  # wrong: parts of qkv exchanged
             if self.how == "parts of qkv exchanged":
                 q, k = k, q  # wrong: parts of qkv exchanged
         else:

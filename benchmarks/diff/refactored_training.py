@@ -299,10 +299,12 @@ def segment_a(dtype):
             opt.zero_grad()
             z = net(x)
             p = torch.sigmoid(z)
-            dice = 1 - (2 * (p * y).sum((1, 2, 3)) + 1) / (p.sum((1, 2, 3)) + y.sum((1, 2, 3)) + 1)
+            dice = 1 - (2 * (p * y).sum((1, 2, 3)) + 1) / (
+                p.sum((1, 2, 3)) + y.sum((1, 2, 3)) + 1
+            )  # wrong: dice of the whole batch
             entropy = F.binary_cross_entropy_with_logits(z, y, reduction="none")
             right = p * y + (1 - p) * (1 - y)
-            weight = 0.25 * y + 0.75 * (1 - y)
+            weight = 0.25 * y + 0.75 * (1 - y)  # wrong: classes exchanged
             loss = dice.mean() + (weight * (1 - right) ** 2 * entropy).mean()
             loss.backward()
             opt.step()

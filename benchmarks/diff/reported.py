@@ -102,7 +102,7 @@ class NeoXPort:
         else:
             pos = (pad.cumsum(-1) - 1).clamp(min=0)
         size = 8 if wrong == "rotary on the whole head" else 4
-        inv = 1.0 / (10000.0 ** (torch.arange(0, size, 2) / size))
+        inv = 1.0 / (10000.0 ** (torch.arange(0, size, 2) / size))  # wrong: rotary on the whole head
         theta = torch.outer(pos.flatten(), inv).view(b, 1, n, size // 2)
         x = w["embed_in.weight"][tokens]
         keep = torch.ones(n, n, dtype=torch.bool).tril()

@@ -63,7 +63,7 @@ def train_a() -> list:
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        optimizer.step()  # wrong: warm-up from zero
         schedule.step()
         with torch.no_grad():
             for name, value in model.named_parameters():

@@ -41,7 +41,7 @@ def muon_a(dtype):
             with torch.no_grad():
                 for p, m in zip(net.parameters(), moments, strict=True):
                     m.lerp_(p.grad, 1 - 0.95)
-                    update = p.grad.lerp(m, 0.95)
+                    update = p.grad.lerp(m, 0.95)  # wrong: without looking ahead
                     if p.ndim == 2:
                         u = update.T if p.shape[0] > p.shape[1] else update
                         u = u / (u.norm() + 1e-7)

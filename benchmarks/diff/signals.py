@@ -310,7 +310,7 @@ class AutoEncoder(nn.Module):
 
     def encode(self, x):
         h = self.res1(self.conv_in(x))
-        h = self.res2(self.down(F.pad(h, (0, 1, 0, 1))))
+        h = self.res2(self.down(F.pad(h, (0, 1, 0, 1))))  # wrong: padded on all sides
         b, c, height, width = h.shape
         q, k, v = self.qkv(self.norm(h)).flatten(2).chunk(3, 1)
         a = torch.bmm(q.transpose(1, 2), k) * c**-0.5
@@ -500,7 +500,7 @@ class Vocoder(nn.Module):
             for block in blocks:
                 y = x + block(F.leaky_relu(x, 0.1))
                 total = y if total is None else total + y
-            x = total / 2
+            x = total / 2  # wrong: sum not divided
         return torch.tanh(self.post(F.leaky_relu(x)))
 
 
