@@ -1,7 +1,8 @@
 """CPU time and memory of a diff of a model against a port of it: python benchmarks/diff/cost.py [--memory].
 
 The model has as many equal blocks as its trace needs to hold 1,000, 10,000 and 100,000 values. The port computes
-the same with other operations and holds twice as many. Time is the median of three diffs, without the recording.
+the same with other operations and holds twice as many. Time is the median of three diffs, without the recording;
+the first one also decodes both traces.
 ``--memory`` also prints the peak during a diff as a multiple of what both traces hold (tracemalloc, which slows the
 diff down).
 """
@@ -63,7 +64,6 @@ def port(blocks: list[Block]) -> Callable[[Tensor], Tensor]:
 def recorded(program: Callable[[Tensor], Tensor], x: Tensor) -> tg.Trace:
     with torch.no_grad(), tg.record(ops=True, values="stats+sketch", max_events=None) as trace:
         program(x)
-    trace.values()
     return trace
 
 
