@@ -194,6 +194,27 @@ def test_iterations_that_may_be_of_several_calls_are_an_upper_bound() -> None:
     assert "for counted in range(times):  × ≤ 102" in trace.render("tree")
 
 
+@pytest.mark.parametrize("most", [60, 100])
+def test_epochs_of_a_loader_are_named_where_events_were_dropped(most: int) -> None:
+    with tg.record(max_events=most) as trace:
+        _train_on_rows()
+    assert "for _ in range(6):" in trace.render("tree", width=160)
+
+
+def _train_on_rows() -> None:
+    rows = DataLoader(torch.ones(90, 2), batch_size=2)  # pyright: ignore[reportArgumentType]
+    for _ in range(6):
+        for batch in rows:
+            for _ in range(2):
+                batch.sum()
+        _evaluate(rows)
+
+
+def _evaluate(rows: DataLoader[torch.Tensor]) -> None:
+    for batch in rows:
+        batch.exp()
+
+
 def test_what_is_known_of_some_executions_is_said_beside_what_is_known_of_others() -> None:
     counts = Count(150, True, True), Count(28, True, False), Count(31, False, True), Count(7, False, False)
     tree = ProgramTree([])

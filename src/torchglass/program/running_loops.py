@@ -137,7 +137,7 @@ class RunningLoop:
     @property
     def is_uncounted(self) -> bool:
         """Whether its iterations cannot be told apart; see ``LoopRun.is_uncounted``."""
-        return self.begun == 1 and not self.is_told_apart
+        return self.begun == 1 and not self.sure_places
 
     def run(self, is_one_execution: bool) -> LoopRun:
         """Return what is known of the loop after its last event.
