@@ -178,3 +178,27 @@ for item in map(lambda _: Item(), range(3)):
     assert sum(each() is not None for each in alive) == 1
 """
     assert rounds(recorded(tmp_path, body))[0][1] == 3
+
+
+def exact_counts(trace: Trace) -> dict[str, bool]:
+    """By the head of a loop, whether the counts of all its executions are exact."""
+    tree = program_of(trace).tree
+    exact: dict[str, bool] = {}
+    for node in range(len(tree)):
+        site = tree.site(node)
+        if tree.kind(node) == LOOP and site.loop is not None:
+            exact[site.loop.text] = exact.get(site.loop.text, True) and tree.count(node).exact
+    return exact
+
+
+@pytest.mark.parametrize("head", ["range(3)", "enumerate('abc')"])
+def test_what_runs_once_in_a_numbered_round_is_counted_exactly(tmp_path: Path, head: str) -> None:
+    trace = recorded(tmp_path, PLAIN.replace("range(3)", head))
+    assert exact_counts(trace)["for batch in batches:"]
+
+
+def test_rounds_that_may_have_been_missed_leave_an_upper_bound(tmp_path: Path) -> None:
+    # Two rounds get the same object, so the inner loop of both looks like one.
+    trace = recorded(tmp_path, PLAIN.replace("range(3)", "[7, 7, 8]"))
+    assert ("for batch in batches:", 8) in rounds(trace)
+    assert not exact_counts(trace)["for batch in batches:"]

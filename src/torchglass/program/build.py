@@ -46,7 +46,7 @@ from torchglass.program.frames import (
 from torchglass.program.running_loops import RunningLoop
 from torchglass.program.sure_places import SurePlace, SurePlaces, find_sure_places
 from torchglass.program.tree import CALL, ITERATION, LOOP, THREAD, ProgramTree, ScopeSite
-from torchglass.source.iterations import calls_back, succession
+from torchglass.source.iterations import calls_back, numbers_iterations, succession
 from torchglass.source.places import Loop, Place, Succession
 
 PROFILER_MARKS = "profiler::_record_function"
@@ -338,6 +338,9 @@ class _Builder:
                     for each in rounds
                 )
                 if is_new:
+                    if numbers_iterations(entered.loop):
+                        # Each of its iterations has another number, so the recorder noticed all of them.
+                        self._loops[entered.node].is_told_apart = True
                     del frames[index + 1 :]
                     self._move_in_call(frame, entry, entered.loop, event_id)
                     return True

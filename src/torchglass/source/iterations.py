@@ -18,7 +18,7 @@ import ast
 from collections.abc import Collection
 
 from torchglass.source.jumps import LOOPS, may_break
-from torchglass.source.places import Comprehension, Loop, Place, Succession
+from torchglass.source.places import FOR, Comprehension, Loop, Place, Succession
 from torchglass.source.statements import Statement, Statements
 
 _CALL_BACK = frozenset(
@@ -27,6 +27,23 @@ _CALL_BACK = frozenset(
 """Functions that call their arguments, or run generators, in one execution."""
 _TESTS = (ast.If, ast.While, ast.IfExp, ast.Assert)
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+_NUMBERING = frozenset(["enumerate", "range", "trange"])
+"""Functions whose result gives another number to each iteration."""
+
+
+def numbers_iterations(loop: Loop) -> bool:
+    """Return whether the head of a loop gives each iteration another number, as ``for epoch in range(10):`` does."""
+    if not isinstance(loop.node, FOR):
+        return False
+    iterable = loop.node.iter
+    while isinstance(iterable, ast.Call):
+        function = ast.unparse(iterable.func).rpartition(".")[2]
+        if function in _NUMBERING:
+            return True
+        if function != "tqdm" or not iterable.args:
+            return False
+        iterable = iterable.args[0]
+    return False
 
 
 def succession(earlier: Place, later: Place) -> Loop | Succession:
