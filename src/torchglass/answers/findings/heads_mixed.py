@@ -1,6 +1,6 @@
 """Attention runs over the heads instead of the sequence: the axes were not swapped after splitting into heads.
 
-`x.view(B, T, H, D)` has the heads behind the sequence. `F.scaled_dot_product_attention`, and `q @ k.transpose(-2, -1)`,
+`x.view(B, T, H, D)` puts the heads after the sequence. `F.scaled_dot_product_attention`, and `q @ k.transpose(-2, -1)`,
 attend along the last axis but one, so it has to be the sequence: [B, H, T, D].
 
     q = self.q(x).view(B, T, H, D)                       # wrong: .view(B, T, H, D).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Numbers with digits behind the point are written into a tensor of integers, which drops the digits.
+"""Fractions are written into an integer tensor, which cuts them off.
 
     rewards = torch.zeros(10, dtype=torch.long)
     rewards[3] = 0.5                                     # stores 0

@@ -1,4 +1,4 @@
-"""An optimizer holds parameters that took part and never got a gradient: the graph is cut behind them.
+"""An optimizer holds parameters that took part and never got a gradient: the graph is cut between them and the loss.
 
 `detach()`, `.data`, `torch.no_grad()`, `torch.tensor(x)`, `.numpy()`, `argmax` and rounding end the graph. What comes
 before them does not learn, without any message.

@@ -1,7 +1,7 @@
 """Weights get a gradient that is exactly 0 in every step: they do not learn.
 
-Something behind them stops the gradient without ending the graph: a ReLU that is always 0, a clamp that always clips, a
-factor of 0, weights of zero on both sides, or a loss that does not depend on them.
+Something between them and the loss stops the gradient without ending the graph: a ReLU that is always 0, a clamp that
+always clips, a factor of 0, weights of zero on both sides, or a loss that does not depend on them.
 
     loss = criterion(model(x).clamp(0, 0.001), y)        # always clipped: no gradient
 
