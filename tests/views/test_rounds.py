@@ -248,7 +248,7 @@ def set_up(data):
 
 def main():
     data = torch.ones(3, 2).unbind()
-    for _ in range(2):
+    for _ in [None] * 2:  # the same object in each round: nothing shows when one begins
         train(data)
     for _ in range(4):
         set_up(data)
@@ -261,7 +261,7 @@ def test_rounds_of_a_function_s_loop_are_counted_under_the_loop_that_calls_it(tm
         module.main()
     for view in ("tree", "code"):
         text = tg.render(trace, view, width=140)
-        assert "for _ in range(2): for x in data:  × 6 " in text, view
+        assert "for _ in [None] * 2: for x in data:  × 6 " in text, view
         assert "for _ in range(4):  × 4 " in text, view
         assert "│ for x in data:  × 3 " in text, view
 
