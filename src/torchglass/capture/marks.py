@@ -19,20 +19,22 @@ from torchglass.system import get_ident
 def write_mark(log: ThreadLog, name: str, value: Any, depth: int) -> None:
     """Record a mark at the line of the caller ``depth`` frames up; a fault of our code costs only the mark."""
     frame = sys._getframe(depth + 1)
-    # Do not record what we copy here.
-    was_on = log.on
-    log.on = False
     traced = None
     if TRACES:
         traced = pause_trace()
+    # Do not record what we copy here.
+    was_on = log.on
+    log.on = False
     try:
         with no_functions():
             _write(log, name, value, frame)
     except BaseException as fault:
         log.session.forgive(fault)
     finally:
-        resume_trace(traced)
+        # First, because a signal handler may raise an exception in any call.
         log.on = was_on
+        if traced is not None:
+            resume_trace(traced)
 
 
 def _write(log: ThreadLog, name: str, value: Any, frame: Any) -> None:

@@ -199,17 +199,19 @@ class VariableEvents:
         if not isinstance(found, (list, tuple)):
             tensors = (found,)
         holders = self._holders(tensors)
-        log.on = False
         traced = None
         if TRACES:
             traced = pause_trace()
+        log.on = False
         try:
             for tensor in tensors:
                 for serial, key in holders[id(tensor)]:
                     self._report_written(log, frame, serial, key, tensor)
         finally:
-            resume_trace(traced)
+            # First, because a signal handler may raise an exception in any call.
             log.on = True
+            if traced is not None:
+                resume_trace(traced)
 
     def _holders(self, tensors: Sequence[Any]) -> dict[int, list[tuple[int, Key]]]:
         """Return the variables that hold each tensor, as (call, key of the variable), by ``id`` of the tensor."""
@@ -279,10 +281,10 @@ def _make_changed(
         log = LOGS.get(get_ident())
         if log is None or not log.on or log.session is not session:
             return False
-        log.on = False  # do not record what we read here
         traced = None
         if TRACES:
             traced = pause_trace()
+        log.on = False  # do not record what we read here
         try:
             _, _, offset, _, scope, _, _, new, serial = change
             call = calls.get(serial)
@@ -309,8 +311,10 @@ def _make_changed(
                 with no_functions():
                     write(log, change, stack, call.last, False)
         finally:
-            resume_trace(traced)
+            # First, because a signal handler may raise an exception in any call.
             log.on = True
+            if traced is not None:
+                resume_trace(traced)
         return True
 
     def inside(
