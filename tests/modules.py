@@ -11,6 +11,8 @@ def module_of(folder: Path, text: str, name: str = "sample") -> ModuleType:
     """The module of that text, imported from ``folder/name.py``."""
     path = folder / f"{name}.py"
     path.write_text(text, encoding="utf-8")
+    # Python takes compiled code for up to date if the text has the same length and was written in the same second.
+    Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
