@@ -95,7 +95,7 @@ class Missing:
                 "calls": [
                     [distance, number] for distance, number in self.alike_by_distance.items()
                 ],
-                "mixed": [list(expression) for expression in self.mixed],
+                "mixed": [list(expression) for expression in sorted(self.mixed)],
                 "open": self.still_open,
                 "series": series,
             }
