@@ -202,3 +202,18 @@ def test_rounds_that_may_have_been_missed_leave_an_upper_bound(tmp_path: Path) -
     trace = recorded(tmp_path, PLAIN.replace("range(3)", "[7, 7, 8]"))
     assert ("for batch in batches:", 8) in rounds(trace)
     assert not exact_counts(trace)["for batch in batches:"]
+
+
+def test_loops_that_go_over_the_same_objects_are_not_mixed_up(tmp_path: Path) -> None:
+    # The last object of ``i`` is the first one of ``j``.
+    body = """
+for i in range(2):
+    for batch in batches:
+        batch.exp()
+for j in range(1, 4):
+    for batch in batches:
+        batch.sin()
+"""
+    assert rounds(recorded(tmp_path, body)) == [
+        ("for i in range(2):", 2), BATCHES, BATCHES, ("for j in range(1, 4):", 3), BATCHES, BATCHES, BATCHES
+    ]  # fmt: skip

@@ -163,7 +163,10 @@ static uint64_t objects_of_heads(PyFrameObject *innermost, PyObject *loops)
         if (frame == NULL)
             return 0;
         above = distance;
-        mixed = mixed_with_names(mixed_with(mixed, frame), frame, PyTuple_GET_ITEM(loop, HEAD));
+        PyObject *head = PyTuple_GET_ITEM(loop, HEAD);
+        /* Another event may be in other loops, whose names refer to the same objects. */
+        mixed = mixed_with(mixed_with(mixed, frame), head);
+        mixed = mixed_with_names(mixed, frame, head);
     }
     Py_DECREF(frame);
     return mixed;
