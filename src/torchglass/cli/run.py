@@ -250,7 +250,7 @@ def _start(program: Script, options: argparse.Namespace, frame: FrameType) -> _E
     os.environ.pop(RUN, None)  # the variable was for this process, not for its children
     inherited = children.child_config()
     if inherited is not None:
-        ending.bundle = Path(inherited["path"])
+        ending.set_bundle(Path(inherited["path"]))
     if os.environ.get("TORCHGLASS") != "0":
         run = ""
         if inherited is not None:
@@ -380,6 +380,8 @@ class _Ending:
             )
         self.trace: Any = None
         self.bundle: Path | None = None
+        self._is_owner = True
+        """Whether this process made the bundle; True if there is none."""
         self.ranks: Any = None
         self.error: BaseException | None = None
         self._process = os.getpid()
@@ -509,13 +511,19 @@ class _Ending:
             facts["view"] = trace.to_dict(self.view)
         return facts
 
-    def _is_first_rank(self) -> bool:
-        """Return whether this is the first of several ranks, and stderr is open."""
+    def set_bundle(self, bundle: Path) -> None:
+        """Note the bundle of this run, and whether this process made it, as the first of several ranks does.
+
+        At the end it would be too late to ask: another run may have renamed the bundle as soon as it was complete.
+        """
         from torchglass.store.bundle import read_manifest
 
-        if sys.stderr is None:
-            return False
-        return self.bundle is None or read_manifest(self.bundle)["owner"] == self._process
+        self.bundle = bundle
+        self._is_owner = read_manifest(bundle)["owner"] == self._process
+
+    def _is_first_rank(self) -> bool:
+        """Return whether this is the first of several ranks, and stderr is open."""
+        return sys.stderr is not None and self._is_owner
 
     def _may_print_text(self) -> bool:
         """Return whether to print: not with --quiet, only for a bundle, and only in the first of several ranks."""
